@@ -15,24 +15,9 @@ from flowrun.api.source import Boundedness
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, PipelineError, UnsupportedPlanError
+from flowrun.graph import transformation as transformations
 from flowrun.graph.partitioner import Partitioner
 from flowrun.graph.stream_graph import ExecutionMode, Iteration, NodeKind, StreamNode
-from flowrun.graph.transformation import (
-    DEFAULT_SLOT_SHARING_GROUP,
-    CoFeedbackTransformation,
-    FeedbackTransformation,
-    MultiInputTransformation,
-    OneInputTransformation,
-    PartitionTransformation,
-    PhysicalTransformation,
-    SideOutputTransformation,
-    SinkTransformation,
-    SourceTransformation,
-    Transformation,
-    TwoInputTransformation,
-    UnionTransformation,
-    WatermarkTransformation,
-)
 
 
 @record
@@ -52,19 +37,19 @@ Upstreams = tuple[Upstream, ...]
 class GraphUnderConstruction(Protocol):
     """What translators may do to the stream graph that is being built."""
 
-    def upstreams(self, transformation: Transformation) -> Upstreams:
+    def upstreams(self, transformation: transformations.Transformation) -> Upstreams:
         """Where the rows of an already translated transformation come from."""
         ...
 
-    def parallelism_of(self, transformation: Transformation) -> int:
+    def parallelism_of(self, transformation: transformations.Transformation) -> int:
         """Its own parallelism, else the job's."""
         ...
 
-    def max_parallelism_of(self, transformation: Transformation, parallelism: int) -> int:
+    def max_parallelism_of(self, transformation: transformations.Transformation, parallelism: int) -> int:
         """Its own, else the job's, else derived from `parallelism`."""
         ...
 
-    def max_parallelism_given(self, transformation: Transformation) -> bool:
+    def max_parallelism_given(self, transformation: transformations.Transformation) -> bool:
         """Whether `max_parallelism_of` is the user's choice."""
         ...
 
@@ -72,7 +57,7 @@ class GraphUnderConstruction(Protocol):
         """A node that was added."""
         ...
 
-    def add_node(self, node: StreamNode, transformation: Transformation) -> int:
+    def add_node(self, node: StreamNode, transformation: transformations.Transformation) -> int:
         """Add a node (its `id` is ignored); the id it got."""
         ...
 
@@ -88,12 +73,12 @@ class GraphUnderConstruction(Protocol):
         """The identity of one more iteration."""
         ...
 
-    def defer(self, roots: Sequence[Transformation], action: Callable[[], None]) -> None:
+    def defer(self, roots: Sequence[transformations.Transformation], action: Callable[[], None]) -> None:
         """Once everything else is translated, translate `roots` too, then call `action`."""
         ...
 
 
-T = TypeVar("T", bound=Transformation)
+T = TypeVar("T", bound=transformations.Transformation)
 
 
 @record
@@ -110,20 +95,20 @@ class Translator(Generic[T]):
 
 
 def slot_sharing_group(
-    transformation: Transformation, graph: GraphUnderConstruction, inputs: Sequence[Upstreams]
+    transformation: transformations.Transformation, graph: GraphUnderConstruction, inputs: Sequence[Upstreams]
 ) -> str:
     """The transformation's own group, else the one that all its inputs share, else `default`."""
     if transformation.slot_sharing_group is not None:
         return transformation.slot_sharing_group
     groups = {graph.node(upstream.node).slot_sharing_group for upstreams in inputs for upstream in upstreams}
-    return groups.pop() if len(groups) == 1 else DEFAULT_SLOT_SHARING_GROUP
+    return groups.pop() if len(groups) == 1 else transformations.DEFAULT_SLOT_SHARING_GROUP
 
 
 def _add_physical(
-    transformation: PhysicalTransformation,
+    transformation: transformations.PhysicalTransformation,
     graph: GraphUnderConstruction,
     kind: NodeKind,
-    inputs: Sequence[Transformation],
+    inputs: Sequence[transformations.Transformation],
     state_keys: tuple[tuple[int, ...], ...] | None = None,
     *,
     sorted_inputs: bool = False,
@@ -151,8 +136,8 @@ def _add_physical(
         min_resources=transformation.min_resources,
         preferred_resources=transformation.preferred_resources,
         slot_resources=transformation.slot_resources,
-        source=transformation.source if isinstance(transformation, SourceTransformation) else None,
-        sink=transformation.sink if isinstance(transformation, SinkTransformation) else None,
+        source=transformation.source if isinstance(transformation, transformations.SourceTransformation) else None,
+        sink=transformation.sink if isinstance(transformation, transformations.SinkTransformation) else None,
         sorted_inputs=sorted_inputs,
     )
     node_id = graph.add_node(node, transformation)
@@ -161,12 +146,14 @@ def _add_physical(
     return (Upstream(node_id, transformation.schema),)
 
 
-def translate_source(transformation: SourceTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_source(transformation: transformations.SourceTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """A node without inputs."""
     return _add_physical(transformation, graph, NodeKind.SOURCE, ())
 
 
-def translate_batch_source(transformation: SourceTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_batch_source(
+    transformation: transformations.SourceTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """As in streaming mode, but the source must end by itself.
 
     Raises:
@@ -180,18 +167,24 @@ def translate_batch_source(transformation: SourceTransformation, graph: GraphUnd
     return translate_source(transformation, graph)
 
 
-def translate_one_input(transformation: OneInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_one_input(
+    transformation: transformations.OneInputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """A node with one input."""
     keys = None if transformation.state_keys is None else (transformation.state_keys,)
     return _add_physical(transformation, graph, NodeKind.ONE_INPUT, transformation.inputs, keys)
 
 
-def translate_two_input(transformation: TwoInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_two_input(
+    transformation: transformations.TwoInputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """A node with two inputs."""
     return _add_physical(transformation, graph, NodeKind.TWO_INPUT, transformation.inputs, transformation.state_keys)
 
 
-def translate_multi_input(transformation: MultiInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_multi_input(
+    transformation: transformations.MultiInputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """A node with one input a member."""
     return _add_physical(transformation, graph, NodeKind.MULTI_INPUT, transformation.inputs, transformation.state_keys)
 
@@ -201,24 +194,30 @@ def sorts_inputs(factory: OperatorRecipe, keys: Sequence[Sequence[int]] | None) 
     return batch_form(factory) is not BatchForm.NONE and any(keys or ())
 
 
-def translate_batch_one_input(transformation: OneInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_batch_one_input(
+    transformation: transformations.OneInputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """A node whose input is sorted by key, if it can make use of that."""
     keys = None if transformation.state_keys is None else (transformation.state_keys,)
     return _add_sorted(transformation, graph, NodeKind.ONE_INPUT, keys)
 
 
-def translate_batch_two_input(transformation: TwoInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_batch_two_input(
+    transformation: transformations.TwoInputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """A node whose inputs with keys are merged by them, if it can make use of that."""
     return _add_sorted(transformation, graph, NodeKind.TWO_INPUT, transformation.state_keys)
 
 
-def translate_batch_multi_input(transformation: MultiInputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_batch_multi_input(
+    transformation: transformations.MultiInputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """As `translate_batch_two_input`, for any number of inputs."""
     return _add_sorted(transformation, graph, NodeKind.MULTI_INPUT, transformation.state_keys)
 
 
 def _add_sorted(
-    transformation: PhysicalTransformation,
+    transformation: transformations.PhysicalTransformation,
     graph: GraphUnderConstruction,
     kind: NodeKind,
     keys: tuple[tuple[int, ...], ...] | None,
@@ -227,13 +226,13 @@ def _add_sorted(
     return _add_physical(transformation, graph, kind, transformation.inputs, keys, sorted_inputs=sorted_inputs)
 
 
-def translate_sink(transformation: SinkTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_sink(transformation: transformations.SinkTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """A node whose rows go nowhere else."""
     keys = None if transformation.state_keys is None else (transformation.state_keys,)
     return _add_physical(transformation, graph, NodeKind.SINK, transformation.inputs, keys)
 
 
-def translate_union(transformation: UnionTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_union(transformation: transformations.UnionTransformation, graph: GraphUnderConstruction) -> Upstreams:
     """No node: the members' upstreams side by side.
 
     Raises:
@@ -252,7 +251,9 @@ def translate_union(transformation: UnionTransformation, graph: GraphUnderConstr
     return tuple(upstream for member in transformation.members for upstream in graph.upstreams(member))
 
 
-def translate_side_output(transformation: SideOutputTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_side_output(
+    transformation: transformations.SideOutputTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """No node: the tag is written onto the upstreams; of two tags in a row the one nearer to the reader counts."""
     return tuple(
         replace(upstream, tag=transformation.tag, schema=transformation.tag.schema)
@@ -260,28 +261,34 @@ def translate_side_output(transformation: SideOutputTransformation, graph: Graph
     )
 
 
-def translate_partition(transformation: PartitionTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_partition(
+    transformation: transformations.PartitionTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """No node: the partitioner is written onto the upstreams; of two in a row the one nearer to the reader counts."""
     return tuple(
         replace(upstream, partitioner=transformation.partitioner) for upstream in graph.upstreams(transformation.input)
     )
 
 
-def translate_feedback(transformation: FeedbackTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_feedback(
+    transformation: transformations.FeedbackTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """An iteration head beside the input; its tail follows once the feedback edges, which read this very output, are known."""
     inputs = graph.upstreams(transformation.input)
     parallelism = transformation.parallelism or graph.node(inputs[0].node).parallelism
     return (*inputs, _iteration(transformation, graph, parallelism, [inputs]))
 
 
-def translate_co_feedback(transformation: CoFeedbackTransformation, graph: GraphUnderConstruction) -> Upstreams:
+def translate_co_feedback(
+    transformation: transformations.CoFeedbackTransformation, graph: GraphUnderConstruction
+) -> Upstreams:
     """An iteration head alone: everything comes from the feedback edges."""
     parallelism = graph.parallelism_of(transformation)
     return (_iteration(transformation, graph, parallelism, []),)
 
 
 def _iteration(
-    transformation: FeedbackTransformation | CoFeedbackTransformation,
+    transformation: transformations.FeedbackTransformation | transformations.CoFeedbackTransformation,
     graph: GraphUnderConstruction,
     parallelism: int,
     inputs: Sequence[Upstreams],
@@ -316,7 +323,10 @@ def _iteration(
 
 
 def _close_iteration(
-    transformation: Transformation, feedback: Sequence[Transformation], graph: GraphUnderConstruction, head_id: int
+    transformation: transformations.Transformation,
+    feedback: Sequence[transformations.Transformation],
+    graph: GraphUnderConstruction,
+    head_id: int,
 ) -> None:
     """Add the tail, and give both ends the group that the feedback edges agree on, so that they can share slots."""
     ends = [graph.upstreams(edge) for edge in feedback]
@@ -343,7 +353,9 @@ def _close_iteration(
         graph.add_edges(upstreams, tail_id, 0)
 
 
-def translate_batch_iteration(transformation: Transformation, _graph: GraphUnderConstruction) -> Upstreams:
+def translate_batch_iteration(
+    transformation: transformations.Transformation, _graph: GraphUnderConstruction
+) -> Upstreams:
     """Refused: a blocking exchange cannot be part of a circle.
 
     Raises:
@@ -359,23 +371,23 @@ def _same(function: Callable[[T, GraphUnderConstruction], Upstreams]) -> Transla
     return Translator(function, function)
 
 
-TRANSLATORS: Mapping[type[Transformation], Translator[Any]] = {
-    SourceTransformation: Translator(translate_source, translate_batch_source),
-    OneInputTransformation: Translator(translate_one_input, translate_batch_one_input),
-    WatermarkTransformation: _same(translate_one_input),
-    TwoInputTransformation: Translator(translate_two_input, translate_batch_two_input),
-    MultiInputTransformation: Translator(translate_multi_input, translate_batch_multi_input),
-    SinkTransformation: _same(translate_sink),
-    UnionTransformation: _same(translate_union),
-    SideOutputTransformation: _same(translate_side_output),
-    PartitionTransformation: _same(translate_partition),
-    FeedbackTransformation: Translator(translate_feedback, translate_batch_iteration),
-    CoFeedbackTransformation: Translator(translate_co_feedback, translate_batch_iteration),
+TRANSLATORS: Mapping[type[transformations.Transformation], Translator[Any]] = {
+    transformations.SourceTransformation: Translator(translate_source, translate_batch_source),
+    transformations.OneInputTransformation: Translator(translate_one_input, translate_batch_one_input),
+    transformations.WatermarkTransformation: _same(translate_one_input),
+    transformations.TwoInputTransformation: Translator(translate_two_input, translate_batch_two_input),
+    transformations.MultiInputTransformation: Translator(translate_multi_input, translate_batch_multi_input),
+    transformations.SinkTransformation: _same(translate_sink),
+    transformations.UnionTransformation: _same(translate_union),
+    transformations.SideOutputTransformation: _same(translate_side_output),
+    transformations.PartitionTransformation: _same(translate_partition),
+    transformations.FeedbackTransformation: Translator(translate_feedback, translate_batch_iteration),
+    transformations.CoFeedbackTransformation: Translator(translate_co_feedback, translate_batch_iteration),
 }
 """Every kind of transformation; a subclass is translated as its nearest base in this table."""
 
 
-def translator_of(transformation: Transformation) -> Translator[Any]:
+def translator_of(transformation: transformations.Transformation) -> Translator[Any]:
     """The translator of a transformation's type.
 
     Raises:

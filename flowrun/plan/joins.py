@@ -8,30 +8,18 @@ from __future__ import annotations
 from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import JoinKind, TimeDomain
-from flowrun.plan.description import (
-    Each,
-    InsertsOnly,
-    Passed,
-    Rows,
-    clock,
-    expressions,
-    input_node,
-    node,
-    parameter,
-    positions,
-    row_schema,
-)
+from flowrun.plan import description as describe
 from flowrun.plan.expressions import Expression
 from flowrun.plan.nodes import PlanNode, TableReference
 
 
-@node()
+@describe.node()
 class _TwoInputs(PlanNode):
     """Columns of the left side, then of the right one where rows of it come out."""
 
-    left: PlanNode = input_node()
-    right: PlanNode = input_node()
-    kind: JoinKind = parameter()
+    left: PlanNode = describe.input_node()
+    right: PlanNode = describe.input_node()
+    kind: JoinKind = describe.parameter()
 
     @property
     def gives_right(self) -> bool:
@@ -39,10 +27,10 @@ class _TwoInputs(PlanNode):
         return not self.kind.left_only
 
 
-_BOTH_SIDES = (Passed("left"), Passed("right", when="gives_right"))
+_BOTH_SIDES = (describe.Passed("left"), describe.Passed("right", when="gives_right"))
 
 
-@node(output=_BOTH_SIDES, keeps_rows=True)
+@describe.node(output=_BOTH_SIDES, keeps_rows=True)
 class Join(_TwoInputs):
     """A regular join: every row is remembered (for the state's time to live) and both sides may update.
 
@@ -55,21 +43,21 @@ class Join(_TwoInputs):
         condition: what else must hold, over left columns then right columns (also for SEMI and ANTI).
     """
 
-    left_keys: tuple[int, ...] = positions("left", default=())
-    right_keys: tuple[int, ...] = positions("right", default=())
-    null_safe: tuple[bool, ...] = parameter(default=())
-    condition: Expression | None = expressions("left", "right", default=None)
+    left_keys: tuple[int, ...] = describe.positions("left", default=())
+    right_keys: tuple[int, ...] = describe.positions("right", default=())
+    null_safe: tuple[bool, ...] = describe.parameter(default=())
+    condition: Expression | None = describe.expressions("left", "right", default=None)
 
     @property
     def event_time(self) -> bool:
         return False
 
 
-@node(
+@describe.node(
     output=_BOTH_SIDES,
     keeps_rows=True,
     final=True,
-    inserts_only=InsertsOnly(
+    inserts_only=describe.InsertsOnly(
         "a window join", hint="join without the windows' bounds: a regular join takes changes", inputs=(0, 1)
     ),
 )
@@ -79,20 +67,20 @@ class WindowJoin(_TwoInputs):
     `left_window` and `right_window` are the positions of window start and end. Event time of the output: window_end − 1.
     """
 
-    left_keys: tuple[int, ...] = positions("left")
-    right_keys: tuple[int, ...] = positions("right")
-    left_window: tuple[int, int] = positions("left")
-    right_window: tuple[int, int] = positions("right")
-    condition: Expression | None = expressions("left", "right", default=None)
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    time_zone: str = parameter(default=UTC_ZONE)
+    left_keys: tuple[int, ...] = describe.positions("left")
+    right_keys: tuple[int, ...] = describe.positions("right")
+    left_window: tuple[int, int] = describe.positions("left")
+    right_window: tuple[int, int] = describe.positions("right")
+    condition: Expression | None = describe.expressions("left", "right", default=None)
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)
+    time_zone: str = describe.parameter(default=UTC_ZONE)
 
 
-@node(
+@describe.node(
     output=_BOTH_SIDES,
     keeps_rows=True,
     final=True,
-    inserts_only=InsertsOnly(
+    inserts_only=describe.InsertsOnly(
         "an interval join",
         hint="join without a condition on the time attributes: a regular join takes changes",
         inputs=(0, 1),
@@ -105,21 +93,21 @@ class IntervalJoin(_TwoInputs):
     two; its watermark is held back so that either side's time attribute stays one.
     """
 
-    left_keys: tuple[int, ...] = positions("left")
-    right_keys: tuple[int, ...] = positions("right")
-    left_time: int = positions("left")
-    right_time: int = positions("right")
-    lower_ms: int = parameter()
-    upper_ms: int = parameter()
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    condition: Expression | None = expressions("left", "right", default=None)
+    left_keys: tuple[int, ...] = describe.positions("left")
+    right_keys: tuple[int, ...] = describe.positions("right")
+    left_time: int = describe.positions("left")
+    right_time: int = describe.positions("right")
+    lower_ms: int = describe.parameter()
+    upper_ms: int = describe.parameter()
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)
+    condition: Expression | None = describe.expressions("left", "right", default=None)
 
 
-@node(
+@describe.node(
     output=_BOTH_SIDES,
     keeps_rows=True,
     final=True,
-    inserts_only=InsertsOnly(
+    inserts_only=describe.InsertsOnly(
         "the left side of FOR SYSTEM_TIME AS OF", hint="use a regular join, which keeps its results up to date"
     ),
 )
@@ -131,15 +119,19 @@ class TemporalJoin(_TwoInputs):
     `right_time` is None and the version is the current one.
     """
 
-    left_keys: tuple[int, ...] = positions("left")
-    right_keys: tuple[int, ...] = positions("right")
-    left_time: int = positions("left")
-    right_time: int | None = positions("right")
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    condition: Expression | None = expressions("left", "right", default=None)
+    left_keys: tuple[int, ...] = describe.positions("left")
+    right_keys: tuple[int, ...] = describe.positions("right")
+    left_time: int = describe.positions("left")
+    right_time: int | None = describe.positions("right")
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)
+    condition: Expression | None = describe.expressions("left", "right", default=None)
 
 
-@node(output=(Passed("input"), Each("projections")), rows=Rows.REPEATED, row_by_row=True)
+@describe.node(
+    output=(describe.Passed("input"), describe.Each("projections")),
+    rows=describe.Rows.REPEATED,
+    row_by_row=True,
+)
 class LookupJoin(PlanNode):
     """Each input row with the rows of an outside table that its connector finds for it now. INNER or LEFT.
 
@@ -154,11 +146,11 @@ class LookupJoin(PlanNode):
         declared: all physical columns of the table, those that are not asked for too; None: `physical` is all.
     """
 
-    input: PlanNode = input_node()
-    kind: JoinKind = parameter()
-    table: TableReference = parameter()
-    physical: Schema = row_schema()
-    projections: tuple[Expression, ...] = expressions("physical")
-    keys: tuple[tuple[Expression, str], ...] = expressions("input")
-    condition: Expression | None = expressions("input", "projections", default=None)
-    declared: Schema | None = row_schema(default=None)
+    input: PlanNode = describe.input_node()
+    kind: JoinKind = describe.parameter()
+    table: TableReference = describe.parameter()
+    physical: Schema = describe.row_schema()
+    projections: tuple[Expression, ...] = describe.expressions("physical")
+    keys: tuple[tuple[Expression, str], ...] = describe.expressions("input")
+    condition: Expression | None = describe.expressions("input", "projections", default=None)
+    declared: Schema | None = describe.row_schema(default=None)

@@ -9,20 +9,7 @@ from enum import Enum
 
 from flowrun.core.record import record
 from flowrun.core.semantics import SortKey, TimeDomain
-from flowrun.plan.description import (
-    Added,
-    InsertsOnly,
-    Taken,
-    clock,
-    input_node,
-    label,
-    node,
-    parameter,
-    part,
-    parts,
-    pattern_expressions,
-    positions,
-)
+from flowrun.plan import description as describe
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import PlanNode
 
@@ -46,7 +33,7 @@ class Navigation(Enum):
     NEXT = "NEXT"
 
 
-@part
+@describe.part
 class PatternColumn(Expression):
     """A column of one matched row; NULL if there is no such row.
 
@@ -57,11 +44,11 @@ class PatternColumn(Expression):
         offset: rows forward from the first, or back from the last or current one.
     """
 
-    index: int = positions()
-    name: str = label(compare=False)
-    variable: str | None = parameter()
-    navigation: Navigation = parameter(default=Navigation.LAST)
-    offset: int = parameter(default=0)
+    index: int = describe.positions()
+    name: str = describe.label(compare=False)
+    variable: str | None = describe.parameter()
+    navigation: Navigation = describe.parameter(default=Navigation.LAST)
+    offset: int = describe.parameter(default=0)
 
     def __str__(self) -> str:
         column = f"{self.variable}.{self.name}" if self.variable else self.name
@@ -72,12 +59,12 @@ class PatternColumn(Expression):
         )
 
 
-@part
+@describe.part
 class PatternAggregate(Expression):
     """An aggregate over the rows matched by a variable (None: by any) so far; its arguments read the row as `ColumnRef`s."""
 
-    call: AggregateCall = parts()
-    variable: str | None = parameter()
+    call: AggregateCall = describe.parts()
+    variable: str | None = describe.parameter()
 
     def __str__(self) -> str:
         return f"{self.call} OF {self.variable or '*'}"
@@ -92,11 +79,11 @@ class AfterMatch(Enum):
     SKIP_TO_LAST = "SKIP TO LAST"
 
 
-@node(
-    output=(Taken("partition"), Added()),
+@describe.node(
+    output=(describe.Taken("partition"), describe.Added()),
     keeps_rows=True,
     final=True,
-    inserts_only=InsertsOnly("MATCH_RECOGNIZE", hint="match before the rows are aggregated or joined"),
+    inserts_only=describe.InsertsOnly("MATCH_RECOGNIZE", hint="match before the rows are aggregated or joined"),
 )
 class MatchRecognize(PlanNode):
     """One row a match: partition columns, then measures.
@@ -110,13 +97,13 @@ class MatchRecognize(PlanNode):
         defines: condition of each variable, over the current row and those matched so far; a variable without one takes any row.
     """
 
-    input: PlanNode = input_node()
-    partition: tuple[int, ...] = positions("input", groups=True)
-    order: tuple[SortKey, ...] = parts("input")
-    pattern: tuple[PatternVariable, ...] = parameter()
-    defines: tuple[tuple[str, Expression], ...] = pattern_expressions("input")
-    measures: tuple[Expression, ...] = pattern_expressions("input")
-    after: AfterMatch = parameter(default=AfterMatch.SKIP_PAST_LAST_ROW)
-    skip_to: str | None = parameter(default=None)
-    within_ms: int | None = parameter(default=None)
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
+    input: PlanNode = describe.input_node()
+    partition: tuple[int, ...] = describe.positions("input", groups=True)
+    order: tuple[SortKey, ...] = describe.parts("input")
+    pattern: tuple[PatternVariable, ...] = describe.parameter()
+    defines: tuple[tuple[str, Expression], ...] = describe.pattern_expressions("input")
+    measures: tuple[Expression, ...] = describe.pattern_expressions("input")
+    after: AfterMatch = describe.parameter(default=AfterMatch.SKIP_PAST_LAST_ROW)
+    skip_to: str | None = describe.parameter(default=None)
+    within_ms: int | None = describe.parameter(default=None)
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)

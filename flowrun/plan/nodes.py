@@ -21,26 +21,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys, OnDisorder, OutputMode, TimeDomain, WatermarkEmit
 from flowrun.core.types import BIGINT, timestamp
 from flowrun.errors import Location
-from flowrun.plan.description import (
-    Added,
-    Each,
-    InsertsOnly,
-    Passed,
-    Rows,
-    Taken,
-    clock,
-    expressions,
-    input_node,
-    input_nodes,
-    label,
-    node,
-    parameter,
-    part,
-    parts,
-    positions,
-    row_schema,
-    user_function,
-)
+from flowrun.plan import description as describe
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.windows import CountWindow, EvictorSpec, GlobalWindow, TriggerSpec, WindowSpec
 
@@ -84,7 +65,7 @@ class WatermarkKind(Enum):
     NONE = "none"
 
 
-@part
+@describe.part
 class WatermarkSpec:
     """Event time and watermarks of a scan.
 
@@ -98,15 +79,15 @@ class WatermarkSpec:
         emit_interval_ms: sent periodically: how long no row may have come before the exact value is sent.
     """
 
-    kind: WatermarkKind = parameter()
-    time: Expression = expressions()
-    delay_ms: int = parameter(default=0)
-    punctuation: Expression | None = expressions(default=None)
-    idle_timeout_ms: int | None = parameter(default=None)
-    column: str | None = parameter(default=None)
-    on_disorder: OnDisorder = parameter(default=OnDisorder.FAIL)
-    emit: WatermarkEmit | None = parameter(default=None)
-    emit_interval_ms: int = parameter(default=200)
+    kind: WatermarkKind = describe.parameter()
+    time: Expression = describe.expressions()
+    delay_ms: int = describe.parameter(default=0)
+    punctuation: Expression | None = describe.expressions(default=None)
+    idle_timeout_ms: int | None = describe.parameter(default=None)
+    column: str | None = describe.parameter(default=None)
+    on_disorder: OnDisorder = describe.parameter(default=OnDisorder.FAIL)
+    emit: WatermarkEmit | None = describe.parameter(default=None)
+    emit_interval_ms: int = describe.parameter(default=200)
 
 
 @record
@@ -131,12 +112,12 @@ class TableReference:
 
 
 # Nodes compare by identity, because sharing a node (scan once) differs from repeating it.
-@node()
+@describe.node()
 class PlanNode:
     """A step of a plan. `schema` is its main output."""
 
-    schema: Schema = row_schema()
-    hints: NodeHints = label()
+    schema: Schema = describe.row_schema()
+    hints: NodeHints = describe.label()
 
     @property
     def inputs(self) -> tuple[PlanNode, ...]:
@@ -149,7 +130,7 @@ class PlanNode:
         return any(i.event_time for i in self.inputs)
 
 
-@node(output=(Each("projections"),))
+@describe.node(output=(describe.Each("projections"),))
 class Scan(PlanNode):
     """Reads a table. `physical` are the columns the connector delivers; `schema` adds the computed ones.
 
@@ -161,19 +142,19 @@ class Scan(PlanNode):
         declared: all physical columns of the table, those that are not read too; None: `physical` is all.
     """
 
-    table: TableReference = parameter()
-    physical: Schema = row_schema()
-    projections: tuple[Expression, ...] = expressions("physical")
-    watermark: WatermarkSpec | None = parts("physical", default=None)
-    filters: tuple[PushedFilter, ...] = parameter(default=())
-    declared: Schema | None = row_schema(default=None)
+    table: TableReference = describe.parameter()
+    physical: Schema = describe.row_schema()
+    projections: tuple[Expression, ...] = describe.expressions("physical")
+    watermark: WatermarkSpec | None = describe.parts("physical", default=None)
+    filters: tuple[PushedFilter, ...] = describe.parameter(default=())
+    declared: Schema | None = describe.row_schema(default=None)
 
     @property
     def event_time(self) -> bool:
         return self.watermark is not None
 
 
-@part
+@describe.part
 class Required:
     """Columns of an input that must not be NULL, in whose name (`sink 'out'`), and what rows are called where one is.
 
@@ -183,73 +164,73 @@ class Required:
         folds: calls of users' aggregates that must be able to take the rows, over the columns of the input.
     """
 
-    columns: tuple[int, ...] = positions()
-    place: str = parameter()
-    fault: RowFault = parameter()
-    writes: tuple[TableReference, Schema] | None = parameter(default=None)
-    evaluates: tuple[Expression, ...] = expressions(default=())
-    folds: tuple[AggregateCall, ...] = parts(default=())
+    columns: tuple[int, ...] = describe.positions()
+    place: str = describe.parameter()
+    fault: RowFault = describe.parameter()
+    writes: tuple[TableReference, Schema] | None = describe.parameter(default=None)
+    evaluates: tuple[Expression, ...] = describe.expressions(default=())
+    folds: tuple[AggregateCall, ...] = describe.parts(default=())
 
 
-@node(output=(Each("projections"),), rows=Rows.SOME, row_by_row=True)
+@describe.node(output=(describe.Each("projections"),), rows=describe.Rows.SOME, row_by_row=True)
 class Calc(PlanNode):
     """Filters rows, then projects: `schema` has one column per projection. `condition` reads the input's columns.
 
     `required`: rows with NULL there cannot be processed; only where such rows are left out, see `flowrun.plan.row_errors`.
     """
 
-    input: PlanNode = input_node()
-    projections: tuple[Expression, ...] = expressions("input")
-    condition: Expression | None = expressions("input", default=None)
-    required: Required | None = parts("input", default=None)
+    input: PlanNode = describe.input_node()
+    projections: tuple[Expression, ...] = describe.expressions("input")
+    condition: Expression | None = describe.expressions("input", default=None)
+    required: Required | None = describe.parts("input", default=None)
 
 
-@node()
+@describe.node()
 class Union(PlanNode):
     """All rows of all inputs (UNION ALL); schemas are equal."""
 
-    members: tuple[PlanNode, ...] = input_nodes()
+    members: tuple[PlanNode, ...] = describe.input_nodes()
 
     @property
     def event_time(self) -> bool:
         return all(i.event_time for i in self.members)
 
 
-@node(output=(Passed("input"),), rows=Rows.SOME)
+@describe.node(output=(describe.Passed("input"),), rows=describe.Rows.SOME)
 class Split(PlanNode):
     """Sends each row to every branch whose predicate is true; rows of no branch go on to the main output."""
 
-    input: PlanNode = input_node()
-    branches: tuple[tuple[str, Expression], ...] = expressions("input")
+    input: PlanNode = describe.input_node()
+    branches: tuple[tuple[str, Expression], ...] = describe.expressions("input")
 
 
-@node(rows=Rows.SOME)
+@describe.node(rows=describe.Rows.SOME)
 class SideOutput(PlanNode):
     """The rows that `input` sends to the side output `tag` (a split's branch, a window's late rows, a process function's)."""
 
-    input: PlanNode = input_node()
-    tag: str = parameter()
+    input: PlanNode = describe.input_node()
+    tag: str = describe.parameter()
 
     @property
     def event_time(self) -> bool:
         return self.tag != DEAD_LETTER_TAG and self.input.event_time
 
 
-@node(rows=Rows.USER)
+@describe.node(rows=describe.Rows.USER)
 class PythonMap(PlanNode):
     """A Python function over batches or rows; `flat` may change the number of rows. `function` is `module:name`, looked up in the
     folders of `search_path` before Python's own path; `side_outputs` are columns by tag.
     """
 
-    input: PlanNode = input_node()
-    function: str = user_function()
-    flat: bool = parameter(default=False)
-    row: bool = parameter(default=False)
-    side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
-    search_path: tuple[str, ...] = parameter(default=())
+    input: PlanNode = describe.input_node()
+    function: str = describe.user_function()
+    flat: bool = describe.parameter(default=False)
+    row: bool = describe.parameter(default=False)
+    side_outputs: Mapping[str, Schema] = describe.parameter(default_factory=dict)
+    search_path: tuple[str, ...] = describe.parameter(default=())
 
 
-@node(rows=Rows.USER)
+@describe.node(rows=describe.Rows.USER)
 class AsyncMap(PlanNode):
     """A Python function that asks something outside for each row, for many at a time.
 
@@ -264,16 +245,16 @@ class AsyncMap(PlanNode):
         side_outputs: columns of the side outputs, by tag.
     """
 
-    input: PlanNode = input_node()
-    function: str = user_function()
-    arguments: Mapping[str, object] = parameter(default_factory=dict)
-    ordered: bool = parameter(default=True)
-    capacity: int = parameter(default=100)
-    timeout_ms: int | None = parameter(default=None)
-    call_rows: int = parameter(default=1000)
-    retry: AsyncRetries | None = parameter(default=None)
-    side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
-    search_path: tuple[str, ...] = parameter(default=())
+    input: PlanNode = describe.input_node()
+    function: str = describe.user_function()
+    arguments: Mapping[str, object] = describe.parameter(default_factory=dict)
+    ordered: bool = describe.parameter(default=True)
+    capacity: int = describe.parameter(default=100)
+    timeout_ms: int | None = describe.parameter(default=None)
+    call_rows: int = describe.parameter(default=1000)
+    retry: AsyncRetries | None = describe.parameter(default=None)
+    side_outputs: Mapping[str, Schema] = describe.parameter(default_factory=dict)
+    search_path: tuple[str, ...] = describe.parameter(default=())
 
 
 @record
@@ -293,7 +274,7 @@ class AsyncRetries:
     exception_predicate: str | None = None
 
 
-@node(rows=Rows.USER)
+@describe.node(rows=describe.Rows.USER)
 class Process(PlanNode):
     """A Python process function, with state and timers a key if it has keys.
 
@@ -306,15 +287,15 @@ class Process(PlanNode):
         windows: it is a window function: called with the rows of windows when they fire; None: with each row or batch.
     """
 
-    input: PlanNode = input_node()
-    function: str = user_function()
-    arguments: Mapping[str, object] = parameter(default_factory=dict)
-    keys: tuple[int, ...] | None = positions("input", default=None)
-    null_keys: NullKeys = parameter(default=NullKeys.FAIL)
-    side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
-    search_path: tuple[str, ...] = parameter(default=())
-    called: TableFunction | None = parts("input", default=None)
-    windows: FunctionWindows | None = parts("input", default=None)
+    input: PlanNode = describe.input_node()
+    function: str = describe.user_function()
+    arguments: Mapping[str, object] = describe.parameter(default_factory=dict)
+    keys: tuple[int, ...] | None = describe.positions("input", default=None)
+    null_keys: NullKeys = describe.parameter(default=NullKeys.FAIL)
+    side_outputs: Mapping[str, Schema] = describe.parameter(default_factory=dict)
+    search_path: tuple[str, ...] = describe.parameter(default=())
+    called: TableFunction | None = describe.parts("input", default=None)
+    windows: FunctionWindows | None = describe.parts("input", default=None)
 
     @property
     def side_schemas(self) -> Mapping[str, Schema]:
@@ -323,19 +304,19 @@ class Process(PlanNode):
         return self.side_outputs if late is None else {**self.side_outputs, late: self.input.schema}
 
 
-@part
+@describe.part
 class FunctionWindows:
     """The windows whose rows a window function sees; their fields are those of `WindowAggregate`."""
 
-    window: WindowSpec = parameter()
-    domain: TimeDomain = parameter(default=TimeDomain.EVENT)
-    allowed_lateness_ms: int = parameter(default=0)
-    late_tag: str | None = parameter(default=None)
-    trigger: TriggerSpec | None = parts(default=None)
-    evictor: EvictorSpec | None = parameter(default=None)
+    window: WindowSpec = describe.parameter()
+    domain: TimeDomain = describe.parameter(default=TimeDomain.EVENT)
+    allowed_lateness_ms: int = describe.parameter(default=0)
+    late_tag: str | None = describe.parameter(default=None)
+    trigger: TriggerSpec | None = describe.parts(default=None)
+    evictor: EvictorSpec | None = describe.parameter(default=None)
 
 
-@part
+@describe.part
 class TableFunction:
     """What a query adds to the rows of a process function, which then only takes rows that never change.
 
@@ -345,15 +326,15 @@ class TableFunction:
         time: position of the input column that is the rows' event time; the event time is then the last column. None: neither.
     """
 
-    leading: tuple[int, ...] = positions()
-    columns: Schema = row_schema()
-    time: int | None = positions(default=None)
+    leading: tuple[int, ...] = describe.positions()
+    columns: Schema = describe.row_schema()
+    time: int | None = describe.positions(default=None)
 
 
-@node(
-    output=(Taken("keys"), Added(), Each("aggregates")),
+@describe.node(
+    output=(describe.Taken("keys"), describe.Added(), describe.Each("aggregates")),
     final=True,
-    inserts_only=InsertsOnly(
+    inserts_only=describe.InsertsOnly(
         "a window aggregate",
         hint="group by the window's bounds in a plain GROUP BY over them, whose results are updated",
     ),
@@ -371,30 +352,30 @@ class WindowAggregate(PlanNode):
         output_mode: what comes out of windows that fire more than once; None: each firing's result is a row by itself.
     """
 
-    input: PlanNode = input_node()
-    keys: tuple[int, ...] = positions("input", groups=True)
-    window: WindowSpec = parameter()
-    aggregates: tuple[AggregateCall, ...] = parts("input")
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    allowed_lateness_ms: int = parameter(default=0)
-    late_tag: str | None = parameter(default=None)
-    trigger: TriggerSpec | None = parts("input", default=None)
-    evictor: EvictorSpec | None = parameter(default=None)
-    null_keys: NullKeys = parameter(default=NullKeys.GROUP)
-    output_mode: OutputMode | None = parameter(default=None)
+    input: PlanNode = describe.input_node()
+    keys: tuple[int, ...] = describe.positions("input", groups=True)
+    window: WindowSpec = describe.parameter()
+    aggregates: tuple[AggregateCall, ...] = describe.parts("input")
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)
+    allowed_lateness_ms: int = describe.parameter(default=0)
+    late_tag: str | None = describe.parameter(default=None)
+    trigger: TriggerSpec | None = describe.parts("input", default=None)
+    evictor: EvictorSpec | None = describe.parameter(default=None)
+    null_keys: NullKeys = describe.parameter(default=NullKeys.GROUP)
+    output_mode: OutputMode | None = describe.parameter(default=None)
 
     @property
     def event_time(self) -> bool:
         return self.domain is TimeDomain.EVENT and self.input.event_time
 
 
-@node(rows=Rows.EACH)
+@describe.node(rows=describe.Rows.EACH)
 class Sink(PlanNode):
     """Writes its input to a table; `schema` is the table's, equal in types to the input's."""
 
-    input: PlanNode = input_node()
-    table: TableReference = parameter()
-    constraints: SinkConstraints = parameter(default=SinkConstraints())
+    input: PlanNode = describe.input_node()
+    table: TableReference = describe.parameter()
+    constraints: SinkConstraints = describe.parameter(default=SinkConstraints())
 
 
 def window_aggregate_schema(

@@ -15,24 +15,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import FrameUnit, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import timestamp
-from flowrun.plan.description import (
-    Added,
-    Each,
-    InsertsOnly,
-    Passed,
-    Rows,
-    Taken,
-    clock,
-    describe_part,
-    expressions,
-    input_node,
-    node,
-    parameter,
-    part,
-    parts,
-    positions,
-    user_function,
-)
+from flowrun.plan import description as describe
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import WINDOW_END, WINDOW_START, PlanNode
 from flowrun.plan.windows import WindowSpec
@@ -43,14 +26,14 @@ WINDOW_TIME = "window_time"
 # -- rows in, rows out ---------------------------------------------------------------------------------------------------------
 
 
-@node(final=True)
+@describe.node(final=True)
 class Values(PlanNode):
     """Constant rows: `rows[i][j]` is the literal of row i, column j. Bounded; without event time."""
 
-    rows: tuple[tuple[Expression, ...], ...] = expressions()
+    rows: tuple[tuple[Expression, ...], ...] = describe.expressions()
 
 
-@node(output=(Passed("input"),), rows=Rows.EACH, row_by_row=True)
+@describe.node(output=(describe.Passed("input"),), rows=describe.Rows.EACH, row_by_row=True)
 class AssignTime(PlanNode):
     """The same rows with the TIMESTAMP or TIMESTAMP_LTZ column `column` as their event time; watermarks pass as they are.
 
@@ -58,23 +41,23 @@ class AssignTime(PlanNode):
     batch, which has no watermarks, over any.
     """
 
-    input: PlanNode = input_node()
-    column: int = positions("input")
+    input: PlanNode = describe.input_node()
+    column: int = describe.positions("input")
 
     @property
     def event_time(self) -> bool:
         return True
 
 
-@node(output=(Each("projections", across=True),), rows=Rows.REPEATED, row_by_row=True)
+@describe.node(output=(describe.Each("projections", across=True),), rows=describe.Rows.REPEATED, row_by_row=True)
 class Expand(PlanNode):
     """Every row once for each of `projections`, in that order (GROUPING SETS): one expression a column of `schema` in each."""
 
-    input: PlanNode = input_node()
-    projections: tuple[tuple[Expression, ...], ...] = expressions("input")
+    input: PlanNode = describe.input_node()
+    projections: tuple[tuple[Expression, ...], ...] = describe.expressions("input")
 
 
-@node(output=(Passed("input"), Added()), rows=Rows.REPEATED, row_by_row=True)
+@describe.node(output=(describe.Passed("input"), describe.Added()), rows=describe.Rows.REPEATED, row_by_row=True)
 class Unnest(PlanNode):
     """Every row once for each element of the ARRAY, MAP or MULTISET column `collection`: input columns, then the element's.
 
@@ -83,28 +66,33 @@ class Unnest(PlanNode):
     `keeps_collection` the collection itself comes out as NULL: repeating it for each of its elements costs the square of their number.
     """
 
-    input: PlanNode = input_node()
-    collection: int = positions("input")
-    outer: bool = parameter(default=False)
-    ordinality: bool = parameter(default=False)
-    keeps_collection: bool = parameter(default=True)
+    input: PlanNode = describe.input_node()
+    collection: int = describe.positions("input")
+    outer: bool = describe.parameter(default=False)
+    ordinality: bool = describe.parameter(default=False)
+    keeps_collection: bool = describe.parameter(default=True)
 
 
-@node(output=(Passed("input"), Added()), rows=Rows.REPEATED, row_by_row=True, needs_all=True)
+@describe.node(
+    output=(describe.Passed("input"), describe.Added()),
+    rows=describe.Rows.REPEATED,
+    row_by_row=True,
+    needs_all=True,
+)
 class TableFunctionCall(PlanNode):
     """Every row once for each row that a Python table function gives for it: input columns, then the function's.
 
     `function` is `module:name`, looked up in `search_path` first. `outer`: rows for which it gives nothing stay, with NULLs.
     """
 
-    input: PlanNode = input_node()
-    function: str = user_function()
-    arguments: tuple[Expression, ...] = expressions("input")
-    outer: bool = parameter(default=False)
-    search_path: tuple[str, ...] = parameter(default=())
+    input: PlanNode = describe.input_node()
+    function: str = describe.user_function()
+    arguments: tuple[Expression, ...] = describe.expressions("input")
+    outer: bool = describe.parameter(default=False)
+    search_path: tuple[str, ...] = describe.parameter(default=())
 
 
-@node(output=(Passed("input"), Added()), rows=Rows.REPEATED)
+@describe.node(output=(describe.Passed("input"), describe.Added()), rows=describe.Rows.REPEATED)
 class WindowTableFunction(PlanNode):
     """Every row once for each window that it belongs to: input columns, then window_start, window_end (TIMESTAMP(3)) and window_time.
 
@@ -115,17 +103,17 @@ class WindowTableFunction(PlanNode):
         keys: PARTITION BY of a SESSION window; aligned windows have none.
     """
 
-    input: PlanNode = input_node()
-    window: WindowSpec = parameter()
-    time: int = positions("input")
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    keys: tuple[int, ...] = positions("input", groups=True, default=())
+    input: PlanNode = describe.input_node()
+    window: WindowSpec = describe.parameter()
+    time: int = describe.positions("input")
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)
+    keys: tuple[int, ...] = describe.positions("input", groups=True, default=())
 
 
 # -- aggregates ----------------------------------------------------------------------------------------------------------------
 
 
-@node(output=(Taken("keys"), Each("aggregates")))
+@describe.node(output=(describe.Taken("keys"), describe.Each("aggregates")))
 class GroupAggregate(PlanNode):
     """Groups by `keys` without end and keeps each group's result up to date: keys, then aggregates. NULL is a key like any other.
 
@@ -133,9 +121,9 @@ class GroupAggregate(PlanNode):
     group, whose result appears with the first row, as in Flink. Without aggregates: DISTINCT.
     """
 
-    input: PlanNode = input_node()
-    keys: tuple[int, ...] = positions("input", groups=True)
-    aggregates: tuple[AggregateCall, ...] = parts("input")
+    input: PlanNode = describe.input_node()
+    keys: tuple[int, ...] = describe.positions("input", groups=True)
+    aggregates: tuple[AggregateCall, ...] = describe.parts("input")
 
     @property
     def event_time(self) -> bool:
@@ -170,30 +158,36 @@ class Frame:
         return self.following is None or self.following > 0
 
 
-describe_part(SortKey, column=positions(), descending=parameter(), nulls=parameter())
+describe.describe_part(
+    SortKey, column=describe.positions(), descending=describe.parameter(), nulls=describe.parameter()
+)
 
 
-@part
+@describe.part
 class OverCall:
     """One OVER call as the query says it. `call.function` is an aggregate, or ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, NTILE, …"""
 
-    call: AggregateCall = parts()
-    partition: tuple[int, ...] = positions()
-    order: tuple[SortKey, ...] = parts()
-    frame: Frame | None = parameter()
+    call: AggregateCall = describe.parts()
+    partition: tuple[int, ...] = describe.positions()
+    order: tuple[SortKey, ...] = describe.parts()
+    frame: Frame | None = describe.parameter()
 
 
-@node(output=(Passed("input"), Each("calls", least=1)), rows=Rows.EACH)
+@describe.node(output=(describe.Passed("input"), describe.Each("calls", least=1)), rows=describe.Rows.EACH)
 class Over(PlanNode):
     """Input columns, then one column an OVER call: the form in which queries are written. Recognition turns it into `OverAggregate`
     or, with the condition above it, into `Rank`, `Deduplicate` or their window forms.
     """
 
-    input: PlanNode = input_node()
-    calls: tuple[OverCall, ...] = parts("input")
+    input: PlanNode = describe.input_node()
+    calls: tuple[OverCall, ...] = describe.parts("input")
 
 
-@node(output=(Passed("input"), Each("calls", least=1)), rows=Rows.EACH, keeps_rows=True)
+@describe.node(
+    output=(describe.Passed("input"), describe.Each("calls", least=1)),
+    rows=describe.Rows.EACH,
+    keeps_rows=True,
+)
 class OverAggregate(PlanNode):
     """Input columns, then one column a call, computed over `frame` of the rows of the same `keys` in order of `order`.
 
@@ -208,14 +202,14 @@ class OverAggregate(PlanNode):
         at_end: the frame is the whole partition and the input ends: every row is sent once, when it has, and none is taken back.
     """
 
-    input: PlanNode = input_node()
-    keys: tuple[int, ...] = positions("input", groups=True)
-    order: tuple[SortKey, ...] = parts("input")
-    domain: TimeDomain = clock()
-    frame: Frame = parameter()
-    calls: tuple[AggregateCall, ...] = parts("input")
-    corrects: bool = parameter(default=False)
-    at_end: bool = parameter(default=False)
+    input: PlanNode = describe.input_node()
+    keys: tuple[int, ...] = describe.positions("input", groups=True)
+    order: tuple[SortKey, ...] = describe.parts("input")
+    domain: TimeDomain = describe.clock()
+    frame: Frame = describe.parameter()
+    calls: tuple[AggregateCall, ...] = describe.parts("input")
+    corrects: bool = describe.parameter(default=False)
+    at_end: bool = describe.parameter(default=False)
 
 
 # -- ranking -------------------------------------------------------------------------------------------------------------------
@@ -225,20 +219,20 @@ LAST_RANK = 1 << 60
 """The last rank of a top-N without a limit (OFFSET alone), which only a batch can answer."""
 
 
-@node(output=(Passed("input"), Added()), rows=Rows.SOME, keeps_rows=True)
+@describe.node(output=(describe.Passed("input"), describe.Added()), rows=describe.Rows.SOME, keeps_rows=True)
 class Rank(PlanNode):
     """The rows of each partition whose rank is in `first` ≤ rank ≤ `last`, kept up to date (top-N). With `rank_column` the rank
     (BIGINT) follows the input columns. Without `partition` there is one; ORDER BY … LIMIT is that too. Ties come in arrival order.
     Without `order` (LIMIT alone) rows are ranked in arrival order.
     """
 
-    input: PlanNode = input_node()
-    partition: tuple[int, ...] = positions("input", groups=True)
-    order: tuple[SortKey, ...] = parts("input")
-    function: RankFunction = parameter()
-    first: int = parameter()
-    last: int = parameter()
-    rank_column: bool = parameter()
+    input: PlanNode = describe.input_node()
+    partition: tuple[int, ...] = describe.positions("input", groups=True)
+    order: tuple[SortKey, ...] = describe.parts("input")
+    function: RankFunction = describe.parameter()
+    first: int = describe.parameter()
+    last: int = describe.parameter()
+    rank_column: bool = describe.parameter()
 
     @property
     def event_time(self) -> bool:
@@ -252,11 +246,13 @@ class Keep(Enum):
     LAST = "last"
 
 
-@node(
-    output=(Passed("input"), Added()),
-    rows=Rows.SOME,
+@describe.node(
+    output=(describe.Passed("input"), describe.Added()),
+    rows=describe.Rows.SOME,
     keeps_rows=True,
-    inserts_only=InsertsOnly("deduplication by a time attribute", hint="rank by another column with ROW_NUMBER()"),
+    inserts_only=describe.InsertsOnly(
+        "deduplication by a time attribute", hint="rank by another column with ROW_NUMBER()"
+    ),
 )
 class Deduplicate(PlanNode):
     """One row a key: the first or last by time attribute `time`. Schema is the input's (with `rank_column` a BIGINT 1 follows).
@@ -265,20 +261,20 @@ class Deduplicate(PlanNode):
     the last does. Of rows with equal time, FIRST keeps the one that came first, LAST the one that came last, as in Flink.
     """
 
-    input: PlanNode = input_node()
-    keys: tuple[int, ...] = positions("input", groups=True)
-    time: int = positions("input")
-    keep: Keep = parameter()
-    domain: TimeDomain = clock()
-    rank_column: bool = parameter(default=False)
+    input: PlanNode = describe.input_node()
+    keys: tuple[int, ...] = describe.positions("input", groups=True)
+    time: int = describe.positions("input")
+    keep: Keep = describe.parameter()
+    domain: TimeDomain = describe.clock()
+    rank_column: bool = describe.parameter(default=False)
 
 
-@node(
-    output=(Passed("input"), Added()),
-    rows=Rows.SOME,
+@describe.node(
+    output=(describe.Passed("input"), describe.Added()),
+    rows=describe.Rows.SOME,
     keeps_rows=True,
     final=True,
-    inserts_only=InsertsOnly("a window top-N", hint="rank without the window's bounds in PARTITION BY"),
+    inserts_only=describe.InsertsOnly("a window top-N", hint="rank without the window's bounds in PARTITION BY"),
 )
 class WindowRank(PlanNode):
     """`Rank` within windows: emitted once, as inserts, when the window closes. `window` are the positions of start and end.
@@ -288,26 +284,28 @@ class WindowRank(PlanNode):
     window_end − 1.
     """
 
-    input: PlanNode = input_node()
-    window: tuple[int, int] = positions("input", groups=True)
-    partition: tuple[int, ...] = positions("input", groups=True)
-    order: tuple[SortKey, ...] = parts("input")
-    function: RankFunction = parameter()
-    first: int = parameter()
-    last: int = parameter()
-    rank_column: bool = parameter()
-    domain: TimeDomain = clock(default=TimeDomain.EVENT)
-    newest_of_equals: bool = parameter(default=False)
-    time_zone: str = parameter(default=UTC_ZONE)
+    input: PlanNode = describe.input_node()
+    window: tuple[int, int] = describe.positions("input", groups=True)
+    partition: tuple[int, ...] = describe.positions("input", groups=True)
+    order: tuple[SortKey, ...] = describe.parts("input")
+    function: RankFunction = describe.parameter()
+    first: int = describe.parameter()
+    last: int = describe.parameter()
+    rank_column: bool = describe.parameter()
+    domain: TimeDomain = describe.clock(default=TimeDomain.EVENT)
+    newest_of_equals: bool = describe.parameter(default=False)
+    time_zone: str = describe.parameter(default=UTC_ZONE)
 
 
-@node(
-    output=(Passed("input"),),
-    rows=Rows.EACH,
+@describe.node(
+    output=(describe.Passed("input"),),
+    rows=describe.Rows.EACH,
     row_by_row=True,
     keeps_rows=True,
     final=True,
-    inserts_only=InsertsOnly("ORDER BY a time attribute", hint="add a LIMIT, or leave the order to the reader"),
+    inserts_only=describe.InsertsOnly(
+        "ORDER BY a time attribute", hint="add a LIMIT, or leave the order to the reader"
+    ),
 )
 class TemporalSort(PlanNode):
     """All rows in order of a time attribute ascending, then of the other keys. Rows come out when the watermark passes them.
@@ -316,10 +314,10 @@ class TemporalSort(PlanNode):
     then, and an error else.
     """
 
-    input: PlanNode = input_node()
-    order: tuple[SortKey, ...] = parts("input")
-    domain: TimeDomain = clock()
-    optional: bool = parameter(default=False)
+    input: PlanNode = describe.input_node()
+    order: tuple[SortKey, ...] = describe.parts("input")
+    domain: TimeDomain = describe.clock()
+    optional: bool = describe.parameter(default=False)
 
 
 def window_columns(schema: Schema, time: int) -> Schema:

@@ -16,23 +16,12 @@ from flowrun.core.record import record
 from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import INTERVAL_DAY_TIME, STRING, DataType, timestamp, timestamp_ltz
 from flowrun.functions.times.local_times import LAST_INSTANT
+from flowrun.plan import nodes
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal
 from flowrun.plan.joins import IntervalJoin, TemporalJoin, WindowJoin
 from flowrun.plan.matching import MatchRecognize, Navigation, PatternColumn
-from flowrun.plan.nodes import (
-    AsyncMap,
-    Calc,
-    PlanNode,
-    Process,
-    PythonMap,
-    Scan,
-    SideOutput,
-    Split,
-    Union,
-    WindowAggregate,
-)
 from flowrun.plan.relational import AssignTime, Deduplicate, Expand, WindowRank, WindowTableFunction
 from flowrun.plan.windows import SessionWindow, TumblingWindow, WindowSpec, window_zone
 
@@ -116,9 +105,9 @@ class TraitIndex:
     """Traits of nodes, each worked out once. Keeps the nodes that it was asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[PlanNode, Traits]] = {}
+        self._known: dict[int, tuple[nodes.PlanNode, Traits]] = {}
 
-    def __getitem__(self, node: PlanNode) -> Traits:
+    def __getitem__(self, node: nodes.PlanNode) -> Traits:
         stack = [node]
         while stack:
             top = stack[-1]
@@ -160,7 +149,7 @@ def window_end_of(expression: Expression) -> ColumnRef | None:
     return None
 
 
-def node_traits(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def node_traits(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """The traits of a node from those of its inputs."""
     rule = _RULES.get(type(node))
     if rule is not None:
@@ -176,8 +165,8 @@ def _plain(columns: int) -> Traits:
 # -- sources, rows in and rows out --------------------------------------------------------------------------------------------
 
 
-def _scan(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
-    assert isinstance(node, Scan)
+def _scan(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
+    assert isinstance(node, nodes.Scan)
     mark = node.watermark
     columns: list[ColumnTrait | None] = []
     for name, projection in zip(node.schema.names, node.projections, strict=True):
@@ -194,8 +183,8 @@ def _processing_time(expression: Expression) -> ColumnTrait | None:
     return None
 
 
-def _calc(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
-    assert isinstance(node, Calc)
+def _calc(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
+    assert isinstance(node, nodes.Calc)
     return Traits(tuple(projected(p, inputs[0]) for p in node.projections), inputs[0].at_window_time)
 
 
@@ -213,13 +202,13 @@ def projected(expression: Expression, input: Traits) -> ColumnTrait | None:
     return _processing_time(expression)
 
 
-def _expand(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _expand(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     assert isinstance(node, Expand)
     sets = [tuple(projected(e, inputs[0]) for e in projections) for projections in node.projections]
     return Traits(tuple(_agreed(c) for c in zip(*sets, strict=True)), inputs[0].at_window_time)
 
 
-def _union(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _union(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     columns = tuple(_agreed(c) for c in zip(*(i.columns for i in inputs), strict=True))
     return Traits(columns, all(i.at_window_time for i in inputs))
 
@@ -233,18 +222,18 @@ def _agreed(traits: Sequence[ColumnTrait | None]) -> ColumnTrait | None:
     return common if all(t is not None and replace(t, current=common.current) == common for t in traits) else None
 
 
-def _passed(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _passed(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """Rows pass as they are, perhaps with columns behind theirs."""
     given = inputs[0]
     return Traits(given.columns + (None,) * (len(node.schema) - len(given.columns)), given.at_window_time)
 
 
-def _python(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _python(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """A function's rows have the event times of the rows that they came from; a time attribute that it hands on under its name stays one.
 
     Nobody vouches that the function leaves the column as it is, so the rows' event times are not taken for its values.
     """
-    assert isinstance(node, PythonMap | AsyncMap)
+    assert isinstance(node, nodes.PythonMap | nodes.AsyncMap)
     given = {
         n: (t, trait)
         for n, t, trait in zip(node.input.schema.names, node.input.schema.types, inputs[0].columns, strict=True)
@@ -257,21 +246,21 @@ def _python(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     return Traits(tuple(columns))
 
 
-def _process(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _process(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """Only what a query asked for as event time is one: the last column, which is that of the rows."""
-    assert isinstance(node, Process)
+    assert isinstance(node, nodes.Process)
     columns: list[ColumnTrait | None] = [None] * len(node.schema)
     if node.called is not None and node.called.time is not None:
         columns[-1] = ColumnTrait(Role.TIME, TimeDomain.EVENT, current=True)
     return Traits(tuple(columns))
 
 
-def _side(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
-    assert isinstance(node, SideOutput)
-    return inputs[0] if isinstance(node.input, Split) else _plain(len(node.schema))
+def _side(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
+    assert isinstance(node, nodes.SideOutput)
+    return inputs[0] if isinstance(node.input, nodes.Split) else _plain(len(node.schema))
 
 
-def _assign(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _assign(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     assert isinstance(node, AssignTime)
     columns = tuple(
         None if t is None else replace(t, current=i == node.column) for i, t in enumerate(inputs[0].columns)
@@ -283,7 +272,7 @@ def _assign(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
 # -- windows ------------------------------------------------------------------------------------------------------------------
 
 
-def _window_function(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _window_function(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """The input's own window, if it has one, ends here: its bounds are ordinary columns from now on."""
     assert isinstance(node, WindowTableFunction)
     window = WindowIdentity(node.window, node.domain)
@@ -308,8 +297,8 @@ def _bounds(window: WindowIdentity, current: bool) -> tuple[ColumnTrait, ColumnT
     )
 
 
-def _window_aggregate(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
-    assert isinstance(node, WindowAggregate)
+def _window_aggregate(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
+    assert isinstance(node, nodes.WindowAggregate)
     columns: list[ColumnTrait | None] = [None] * len(node.schema)
     given = inputs[0]
     starts = [i for i, k in enumerate(node.keys) if _is_start(given.columns[k])]
@@ -334,7 +323,7 @@ def _is_end(trait: ColumnTrait | None) -> bool:
     return trait is not None and trait.role is Role.WINDOW_END
 
 
-def _closed_window(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _closed_window(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """Rows that come out when their window closes: their event time is window_time, other rowtimes are behind the watermark."""
     columns = [c for i in inputs for c in i.columns][: len(node.schema)]
     columns += [None] * (len(node.schema) - len(columns))
@@ -351,21 +340,21 @@ def _at_close(trait: ColumnTrait | None, event: bool) -> ColumnTrait | None:
 # -- others that keep time attributes -----------------------------------------------------------------------------------------
 
 
-def _interval_join(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _interval_join(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """Both sides' time attributes stay; the rows carry the later of the two."""
     columns = [c for i in inputs for c in i.columns]
     return Traits(tuple(None if c is None else _without_window(replace(c, current=False)) for c in columns))
 
 
-def _deduplicate(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _deduplicate(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     given = _passed(node, inputs)
     return Traits(tuple(_without_window(c) for c in given.columns))
 
 
-_Rule = Callable[[PlanNode, Sequence[Traits]], Traits]
+_Rule = Callable[[nodes.PlanNode, Sequence[Traits]], Traits]
 
 
-def _match(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
+def _match(node: nodes.PlanNode, inputs: Sequence[Traits]) -> Traits:
     """MATCH_ROWTIME(), the time of a match's last row, is the event time of the match."""
     assert isinstance(node, MatchRecognize)
     time = node.order[0].column
@@ -379,19 +368,19 @@ def _match(node: PlanNode, inputs: Sequence[Traits]) -> Traits:
     return Traits(tuple(columns))
 
 
-_RULES: dict[type[PlanNode], _Rule] = {
-    Scan: _scan,
-    Calc: _calc,
+_RULES: dict[type[nodes.PlanNode], _Rule] = {
+    nodes.Scan: _scan,
+    nodes.Calc: _calc,
     Expand: _expand,
-    Union: _union,
-    Split: _passed,
-    PythonMap: _python,
-    AsyncMap: _python,
-    Process: _process,
-    SideOutput: _side,
+    nodes.Union: _union,
+    nodes.Split: _passed,
+    nodes.PythonMap: _python,
+    nodes.AsyncMap: _python,
+    nodes.Process: _process,
+    nodes.SideOutput: _side,
     AssignTime: _assign,
     WindowTableFunction: _window_function,
-    WindowAggregate: _window_aggregate,
+    nodes.WindowAggregate: _window_aggregate,
     WindowJoin: _closed_window,
     WindowRank: _closed_window,
     Deduplicate: _deduplicate,

@@ -5,28 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from flowrun.core.shapes import (
-    Shape,
-    ShapeError,
-    all_of,
-    anything,
-    boolean,
-    either,
-    integer,
-    listed,
-    mapping,
-    members,
-    one_of,
-    optional,
-    pair,
-    text,
-)
+from flowrun.core import shapes
 
 _MAX_SUBTASKS = 2**15
-_count = integer()
-_moment = integer(-(2**63))
-_subtask = integer(0, _MAX_SUBTASKS - 1)
-_parallelism = integer(1, _MAX_SUBTASKS)
+_count = shapes.integer()
+_moment = shapes.integer(-(2**63))
+_subtask = shapes.integer(0, _MAX_SUBTASKS - 1)
+_parallelism = shapes.integer(1, _MAX_SUBTASKS)
 
 
 def _is_subtask(key: str) -> bool:
@@ -39,113 +24,125 @@ def _grouped(file: Any, place: str) -> None:
     if groups is None:
         return
     if groups[0] > groups[1]:
-        raise ShapeError(f"{place}.groups", "a first and a later end", groups)
+        raise shapes.ShapeError(f"{place}.groups", "a first and a later end", groups)
     if len(offsets) != groups[1] - groups[0] + 1 or offsets[0] != 0 or offsets[-1] != file["rows"]:
-        raise ShapeError(f"{place}.offsets", "one more than there are key groups, from 0 to the rows", offsets)
+        raise shapes.ShapeError(f"{place}.offsets", "one more than there are key groups, from 0 to the rows", offsets)
     if any(a > b for a, b in pairwise(offsets)):
-        raise ShapeError(f"{place}.offsets", "in order", offsets)
+        raise shapes.ShapeError(f"{place}.offsets", "in order", offsets)
 
 
 _FILE = {
-    "path": text,
+    "path": shapes.text,
     "size": _count,
     "rows": _count,
-    "checksum": text,
-    "groups": optional(pair(integer(0, _MAX_SUBTASKS), integer(0, _MAX_SUBTASKS))),
-    "offsets": listed(_count),
+    "checksum": shapes.text,
+    "groups": shapes.optional(shapes.pair(shapes.integer(0, _MAX_SUBTASKS), shapes.integer(0, _MAX_SUBTASKS))),
+    "offsets": shapes.listed(_count),
 }
-_file = all_of(members(_FILE), _grouped)
-_referred_file = all_of(members({**_FILE, "live": optional(listed(integer(0, 2**31 - 1)))}), _grouped)
+_file = shapes.all_of(shapes.members(_FILE), _grouped)
+_referred_file = shapes.all_of(
+    shapes.members({**_FILE, "live": shapes.optional(shapes.listed(shapes.integer(0, 2**31 - 1)))}), _grouped
+)
 
 
-def _event_or_batch(element: dict[str, Any]) -> Shape:
+def _event_or_batch(element: dict[str, Any]) -> shapes.Shape:
     if "rows" in element:
-        return members({"rows": _count, "file": _count, "timestamps": boolean, "row_kinds": boolean})
-    return members({"watermark": _moment}) if "watermark" in element else members({"idle": boolean})
+        return shapes.members(
+            {"rows": _count, "file": _count, "timestamps": shapes.boolean, "row_kinds": shapes.boolean}
+        )
+    return (
+        shapes.members({"watermark": _moment}) if "watermark" in element else shapes.members({"idle": shapes.boolean})
+    )
 
 
-_keyed_table = members(
+_keyed_table = shapes.members(
     {
         "schema": _count,
-        "key": optional(listed(text)),
-        "files": listed(_referred_file),
+        "key": shapes.optional(shapes.listed(shapes.text)),
+        "files": shapes.listed(_referred_file),
     }
 )
-_rows_by_subtask = mapping(_count, keys=_is_subtask, named="the number of a subtask")
+_rows_by_subtask = shapes.mapping(_count, keys=_is_subtask, named="the number of a subtask")
 
 
 def _as_many_rows(piece: Any, place: str) -> None:
     rows = sum(piece["rows"].values())
     if rows != (0 if piece["file"] is None else piece["file"]["rows"]):
-        raise ShapeError(f"{place}.rows", "as many rows as the file has", rows)
+        raise shapes.ShapeError(f"{place}.rows", "as many rows as the file has", rows)
 
 
-_operator_state = all_of(
-    members(
+_operator_state = shapes.all_of(
+    shapes.members(
         {
-            "state": text,
-            "redistribution": one_of("split", "union", "broadcast"),
+            "state": shapes.text,
+            "redistribution": shapes.one_of("split", "union", "broadcast"),
             "schema": _count,
             "rows": _rows_by_subtask,
-            "file": optional(_file),
+            "file": shapes.optional(_file),
         }
     ),
     _as_many_rows,
 )
-_operator = members(
+_operator = shapes.members(
     {
-        "operator_id": text,
-        "uid": optional(text),
-        "name": text,
-        "vertex_id": text,
+        "operator_id": shapes.text,
+        "uid": shapes.optional(shapes.text),
+        "name": shapes.text,
+        "vertex_id": shapes.text,
         "parallelism": _parallelism,
         "max_parallelism": _parallelism,
-        "finished": boolean,
-        "enumerator": anything,
-        "subtasks": mapping(mapping(_keyed_table), keys=_is_subtask, named="the number of a subtask"),
-        "operator_state": listed(_operator_state),
+        "finished": shapes.boolean,
+        "enumerator": shapes.anything,
+        "subtasks": shapes.mapping(shapes.mapping(_keyed_table), keys=_is_subtask, named="the number of a subtask"),
+        "operator_state": shapes.listed(_operator_state),
     }
 )
-_channel = {"data_set_id": text, "producer": _subtask, "consumer": _subtask}
-_pipeline = members(
+_channel = {"data_set_id": shapes.text, "producer": _subtask, "consumer": _subtask}
+_pipeline = shapes.members(
     {
-        "file_name": text,
-        "directory": text,
-        "variables": mapping(text),
-        "overrides": mapping(text),
-        "working_directory": text,
-        "withheld": listed(text),
-        "text": text,
+        "file_name": shapes.text,
+        "directory": shapes.text,
+        "variables": shapes.mapping(shapes.text),
+        "overrides": shapes.mapping(shapes.text),
+        "working_directory": shapes.text,
+        "withheld": shapes.listed(shapes.text),
+        "text": shapes.text,
     },
-    later={"table_rows": mapping(_count)},
+    later={"table_rows": shapes.mapping(_count)},
 )
-_document = members(
+_document = shapes.members(
     {
         "format_version": _count,
-        "checksum": text,
-        "kind": one_of("checkpoint", "savepoint"),
+        "checksum": shapes.text,
+        "kind": shapes.one_of("checkpoint", "savepoint"),
         "checkpoint_id": _count,
         "triggered_ms": _moment,
         "completed_ms": _moment,
-        "completed": text,
-        "job_name": text,
-        "lineage": text,
-        "job_folder": text,
-        "flowrun_version": text,
+        "completed": shapes.text,
+        "job_name": shapes.text,
+        "lineage": shapes.text,
+        "job_folder": shapes.text,
+        "flowrun_version": shapes.text,
         "state_bytes": _count,
         "written_bytes": _count,
-        "unaligned": boolean,
-        "drained": boolean,
-        "pipeline": optional(_pipeline),
-        "operators": listed(_operator),
-        "in_flight": listed(members({**_channel, "received": boolean, "elements": listed(either(_event_or_batch))})),
-        "in_flight_files": listed(members({"data_set_id": text, "schema": _count, "file": _file})),
-        "progress": listed(members({**_channel, "watermark": _moment, "idle": boolean, "aligned": boolean})),
-        "schemas": listed(members({"columns": mapping(text), "arrow": text})),
-        "hooks": mapping(anything),
-        "job_graph": anything,
+        "unaligned": shapes.boolean,
+        "drained": shapes.boolean,
+        "pipeline": shapes.optional(_pipeline),
+        "operators": shapes.listed(_operator),
+        "in_flight": shapes.listed(
+            shapes.members(
+                {**_channel, "received": shapes.boolean, "elements": shapes.listed(shapes.either(_event_or_batch))}
+            )
+        ),
+        "in_flight_files": shapes.listed(shapes.members({"data_set_id": shapes.text, "schema": _count, "file": _file})),
+        "progress": shapes.listed(
+            shapes.members({**_channel, "watermark": _moment, "idle": shapes.boolean, "aligned": shapes.boolean})
+        ),
+        "schemas": shapes.listed(shapes.members({"columns": shapes.mapping(shapes.text), "arrow": shapes.text})),
+        "hooks": shapes.mapping(shapes.anything),
+        "job_graph": shapes.anything,
     },
-    later={"ancestors": listed(pair(text, _count))},
+    later={"ancestors": shapes.listed(shapes.pair(shapes.text, _count))},
 )
 
 
@@ -171,7 +168,7 @@ def _check_positions(document: Any) -> None:
             named += [(f"{place}.subtasks.{subtask}.{name}", table["schema"]) for name, table in tables.items()]
     for place, position in named:
         if position >= schemas:
-            raise ShapeError(f"{place}.schema", f"one of {schemas} schemas", position)
+            raise shapes.ShapeError(f"{place}.schema", f"one of {schemas} schemas", position)
 
 
 def _check_elements(document: Any) -> None:
@@ -183,7 +180,7 @@ def _check_elements(document: Any) -> None:
                 continue
             place = f"in_flight[{i}].elements[{j}]"
             if element["file"] >= len(left):
-                raise ShapeError(f"{place}.file", f"one of {len(left)} files", element["file"])
+                raise shapes.ShapeError(f"{place}.file", f"one of {len(left)} files", element["file"])
             left[element["file"]] -= element["rows"]
             if left[element["file"]] < 0:
-                raise ShapeError(f"{place}.rows", "rows that the file has", element["rows"])
+                raise shapes.ShapeError(f"{place}.rows", "rows that the file has", element["rows"])
