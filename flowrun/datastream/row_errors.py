@@ -28,7 +28,7 @@ from flowrun.graph.transformation import (
 )
 from flowrun.operators.factories import CalcFactory, SinkOperatorFactory, SourceOperatorFactory
 from flowrun.operators.row_failures import DEAD_LETTERS
-from flowrun.operators.sink_check import SinkCheck
+from flowrun.operators.row_tests import SinkCheck
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_sink
 

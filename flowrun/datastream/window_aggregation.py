@@ -15,9 +15,8 @@ from flowrun.errors import PipelineError
 from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import OneInputTransformation, PartitionTransformation, Transformation
 from flowrun.operators.function_recipe import FunctionRecipe
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import Evictor
-from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.trigger_contract import Trigger
 from flowrun.operators.windows.general.triggers import PurgingTrigger
 from flowrun.operators.windows.general.user_assigners import CustomAssigner

@@ -18,7 +18,7 @@ from flowrun.datastream.functions import column_positions
 from flowrun.operators.function_recipe import class_recipe
 from flowrun.operators.timed.assigners import AlignedSlices, CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.operators.windows.general import evictors, triggers
-from flowrun.operators.windows.general.assigners import GlobalAssigner
+from flowrun.operators.windows.general.factories import GlobalAssigner
 from flowrun.operators.windows.general.trigger_contract import Trigger
 from flowrun.operators.windows.general.user_assigners import CustomAssigner
 from flowrun.operators.windows.general.user_triggers import as_trigger

@@ -1,19 +1,24 @@
 # ruff: noqa: ARG001 - all lowerings have one signature
-"""Lowering of TO_CHANGELOG and FROM_CHANGELOG, and of what makes whole changes."""
+"""Lowering of TO_CHANGELOG and FROM_CHANGELOG, of what makes whole changes, and of ON CONFLICT, which keeps one row a key."""
 
 from __future__ import annotations
 
 from flowrun.api.operator import OperatorSpec
+from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import TimeDomain
+from flowrun.core.types import BIGINT
 from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.keyed import by_key, keyed
 from flowrun.lowering.lowering import with_hints
 from flowrun.lowering.settings import state_ttl_ms
-from flowrun.operators.rows.factories import FromChangelogFactory, ToChangelogFactory
-from flowrun.operators.updating.factories import ChangelogNormalizeFactory
+from flowrun.operators.rows.factories import FromChangelogFactory, ToChangelogFactory, WatermarkColumnFactory
+from flowrun.operators.updating.factories import ChangelogNormalizeFactory, ConflictResolutionFactory
 from flowrun.plan.changelog_nodes import ChangelogNormalize, FromChangelog, ToChangelog
+from flowrun.plan.conflicts import OnConflict, ResolveConflicts
 from flowrun.plan.nodes import PlanNode, Settings
+from flowrun.plan.recognition.nodes_made import unique_name
 from flowrun.plan.traits import TraitIndex
 
 
@@ -46,3 +51,27 @@ def _one_input(node: PlanNode, factory: OperatorSpec, source: Transformation, ke
     shuffled = by_key(source, keys, name)
     made = OneInputTransformation(name=name, schema=node.schema, factory=factory, input=shuffled)
     return with_hints(made, node.hints)
+
+
+_CONFLICTS = "on-conflict"
+
+
+def lower_conflicts(node: PlanNode, inputs: Inputs, settings: Settings) -> Transformation:
+    """Rows with the watermark before which they came, and, behind a shuffle by the primary key, what compares those of one key."""
+    assert isinstance(node, ResolveConflicts)
+    column = Field(unique_name("$watermark", node.input.schema.names), BIGINT, nullable=False)
+    schema = Schema((*node.input.schema.fields, column))
+    hints = node.hints
+    marked = OneInputTransformation(
+        name=f"{hints.name or _CONFLICTS} (watermark)",
+        schema=schema,
+        factory=WatermarkColumnFactory(schema),
+        input=inputs.only,
+        slot_sharing_group=hints.slot_sharing_group,
+    )
+    if inputs.changing:
+        keep_changes_in_order(marked, settings.parallelism)
+    factory = ConflictResolutionFactory(
+        node.schema, node.keys, node.table, node.action is OnConflict.ERROR, state_ttl_ms(hints, settings)
+    )
+    return keyed(node, factory, marked, node.keys, _CONFLICTS)

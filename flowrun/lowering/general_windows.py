@@ -12,9 +12,13 @@ from flowrun.lowering.aggregate_calls import column_position
 from flowrun.lowering.aligned_slices import aligned_slices
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory, global_fast_path
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import CountEvictor, Evictor, TimeEvictor
-from flowrun.operators.windows.general.factories import GeneralWindowFactory, WindowAssigner
+from flowrun.operators.windows.general.factories import (
+    GeneralWindowFactory,
+    GlobalAssigner,
+    SessionAssigner,
+    WindowAssigner,
+)
 from flowrun.operators.windows.general.trigger_contract import Trigger
 from flowrun.operators.windows.general.triggers import CountTrigger, PurgingTrigger
 from flowrun.operators.windows.general.user_assigners import CustomAssigner

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowrun.api.functions import ColumnsFunction
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.api.source import Boundedness, Source
-from flowrun.errors import Diagnostic, OptionError, PipelineError
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PhysicalTransformation,
     SideOutputTransformation,
-    SourceTransformation,
     Transformation,
     UnionTransformation,
 )
@@ -20,16 +17,14 @@ from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
 from flowrun.lowering.row_tests import row_tests
 from flowrun.lowering.sinks import lower_sink
-from flowrun.lowering.watermarks import watermark_strategy
-from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SourceOperatorFactory, SplitFactory
+from flowrun.lowering.sources import changing_projection, lower_scan, source_of
+from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SplitFactory
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.plan import nodes
 from flowrun.plan.changelog import ChangelogMode, changelog_modes
 from flowrun.plan.co_process import CoProcess
-from flowrun.plan.compiled import Predicate, Projection, predicate_of
-from flowrun.plan.expressions import ColumnRef
-from flowrun.plan.row_errors import decoding_of, row_errors_of
-from flowrun.plan.tables import create_source
+from flowrun.plan.compiled import Predicate, predicate_of
+from flowrun.plan.row_errors import row_errors_of
 from flowrun.plan.window_inputs import prepare_window_inputs
 
 
@@ -48,7 +43,7 @@ def lower(plan: nodes.Plan, given: Mapping[int, Source] | None = None) -> tuple[
     """
     prepared = prepare_window_inputs(plan)
     made = given or {}
-    sources = {id(n): made.get(id(n)) or _source(n) for n in nodes.walk_plan(prepared) if isinstance(n, nodes.Scan)}
+    sources = {id(n): made.get(id(n)) or source_of(n) for n in nodes.walk_plan(prepared) if isinstance(n, nodes.Scan)}
     unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
     modes = changelog_modes(prepared, sources)
     lowering = _Lowering(plan.settings, sources, unbounded, modes)
@@ -78,7 +73,9 @@ class _Lowering:
         changing = any(self._modes[id(i)] is not ChangelogMode.APPEND for i in node.inputs)
         match node:
             case nodes.Scan():
-                lowered: Transformation = self._scan(node)
+                lowered: Transformation = with_hints(
+                    lower_scan(node, self._sources[id(node)], self._settings), node.hints
+                )
             case nodes.Calc():
                 lowered = self._calc(node)
             case nodes.Union():
@@ -124,27 +121,11 @@ class _Lowering:
             keep_changes_in_order(lowered, self._settings.parallelism)
         self._done[id(node)] = lowered
 
-    def _scan(self, node: nodes.Scan) -> Transformation:
-        source = self._sources[id(node)]
-        factory = SourceOperatorFactory(
-            source=source,
-            strategy=watermark_strategy(node.watermark),
-            projection=_projection(node, node.physical.names),
-            batch_rows=self._settings.batch_rows,
-            name=_name(node),
-            errors=row_errors_of(node, self._settings),
-            decoding=decoding_of(node),
-        )
-        transformation = SourceTransformation(
-            name=f"Source: {_name(node)}", schema=node.schema, factory=factory, source=source
-        )
-        return with_hints(transformation, node.hints)
-
     def _calc(self, node: nodes.Calc) -> Transformation:
         required = node.required
         factory = CalcFactory(
             predicate_of(node.condition),
-            _projection(node, node.input.schema.names),
+            changing_projection(node, node.input.schema.names),
             _name(node),
             row_errors_of(node, self._settings),
             *(
@@ -204,24 +185,3 @@ def with_hints(transformation: PhysicalTransformation, hints: nodes.NodeHints) -
 
 def _name(node: nodes.PlanNode) -> str:
     return node.hints.name or type(node).__name__
-
-
-def _projection(node: nodes.Scan | nodes.Calc, names: tuple[str, ...]) -> ColumnsFunction | None:
-    """The node's projection; None if columns and names stay as they are, and what may be NULL (of upserts more than in their table)."""
-    same_nulls = not isinstance(node, nodes.Scan) or node.physical.arrow.equals(node.schema.arrow)
-    unchanged = (
-        same_nulls
-        and names == node.schema.names
-        and all(isinstance(p, ColumnRef) and p.index == i for i, p in enumerate(node.projections))
-    )
-    return None if unchanged else Projection(node.projections, node.schema)
-
-
-def _source(node: nodes.Scan) -> Source:
-    try:
-        return create_source(node.table, node.physical, node.declared, node.filters)
-    except OptionError as error:
-        problem = Diagnostic(
-            f"source '{node.table.name}': {error.message}", location=node.hints.location, hint=error.hint
-        )
-        raise PipelineError([problem]) from error

@@ -42,7 +42,7 @@ _LOWERINGS: dict[type[PlanNode], str] = {
     ToChangelog: "changelogs:lower_to_changelog",
     FromChangelog: "changelogs:lower_from_changelog",
     ChangelogNormalize: "changelogs:lower_normalize",
-    ResolveConflicts: "conflicts:lower_conflicts",
+    ResolveConflicts: "changelogs:lower_conflicts",
 }
 
 

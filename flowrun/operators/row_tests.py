@@ -1,4 +1,4 @@
-"""What looks at rows before an operator that could not leave out those that it fails on: expressions, and users' aggregates."""
+"""What looks at rows before an operator that could not leave out those that it fails on: expressions, users' aggregates, sinks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import pyarrow as pa
 
 from flowrun.api.aggregate import UserAggregate
 from flowrun.api.functions import ColumnsFunction
-from flowrun.api.sink import RowCheck
+from flowrun.api.sink import RefusingSink, RowCheck, Sink
+from flowrun.core.constraints import SinkConstraints
+from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import RowFault
+from flowrun.errors import DataError
 from flowrun.operators.aggregation.user_aggregates import UserFolding
 from flowrun.operators.data_errors import evaluate
+from flowrun.operators.sink_constraints import ConstraintEnforcer
 
 
 class RowTest(Protocol):
@@ -84,3 +88,42 @@ class AggregateTest:
                 folding.try_rows(values if filter is None else values.filter(columns.column(filter)))
 
         return check
+
+
+@record
+class SinkCheck:
+    """A picklable recipe for what looks at the rows of a sink; a `RowTest`.
+
+    Attributes:
+        sink: that will get them.
+        constraints: that it enforces.
+        place: what messages call it, e.g. `sink 'out'`.
+    """
+
+    sink: Sink
+    constraints: SinkConstraints
+    place: str
+
+    @property
+    def fault(self) -> RowFault:
+        """The sink cannot write the row."""
+        return RowFault.ENCODING
+
+    def create(self) -> RowCheck | None:
+        """Raises DataError where the sink would; None: it writes whatever comes, but for NULL in NOT NULL columns."""
+        check = self.sink.create_check() if isinstance(self.sink, RefusingSink) else None
+        enforcer = ConstraintEnforcer(self.sink.schema, self.constraints, self.place)
+        if check is None and not enforcer.refuses:
+            return None
+        place = self.place
+
+        def look(columns: pa.RecordBatch) -> None:
+            written, _ = enforcer.enforced(RecordBatch(columns))
+            if check is None or not written.num_rows:
+                return
+            try:
+                check(written.columns)
+            except DataError as error:
+                raise DataError(f"{place}: {error.message}", row=error.row, hint=error.hint) from error
+
+        return look

@@ -6,7 +6,7 @@ from flowrun.core.row_errors import RowFault
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import FlowrunError
-from flowrun.operators.sink_check import SinkCheck
+from flowrun.operators.row_tests import SinkCheck
 from flowrun.plan.co_process import CoProcess
 from flowrun.plan.conditions import conjunction, conjuncts
 from flowrun.plan.expressions import AggregateCall, ColumnRef, Expression, transform, walk

@@ -21,7 +21,7 @@ from flowrun.core.resources import SlotSettings
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.execution import JobClient, PipelineExecutor, executing
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError
-from flowrun.frontend.settings.overrides import overridden_settings
+from flowrun.frontend.settings.reading import overridden_settings
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import GraphSettings, StreamGraph
 from flowrun.graph.transformation import SinkTransformation, SourceTransformation, Transformation

@@ -6,28 +6,30 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from flowrun.api.keyed_state import Values
+from flowrun.api.process_function import BatchContext, ProcessFunction
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import TypeRoot
 from flowrun.errors import SetupError
-from flowrun.plan.nodes import Plan, Sink
-from flowrun.plan.rewrites.traversal import with_sinks
+from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Process, Scan, SideOutput, Sink, walk_plan
+from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 from flowrun.runners.capture import CaptureFile, capture_stream
 from flowrun.runners.comparison import SinkComparison, compare
 from flowrun.runners.compile import CompiledPipeline
-from flowrun.runners.range_end import stop_at_range_end
 from flowrun.runners.spark import STARTING, BatchListener, check_bounded, watching
 from flowrun.runtime.job_status import JobResult
 from flowrun.spark.context import ALL_TIME, TimeRange
 from flowrun.spark.execution import execute
 from flowrun.spark.frame import SparkFrame, quoted
 from flowrun.spark.output.staging import OutputJob
-from flowrun.spark.ranges import READ_ALL, Reading, reading_for
+from flowrun.spark.ranges import READ_ALL, Reading, reading_for, tells_state
 from flowrun.spark.session import SparkOptions, spark_session
 
 _LATE = ("numLateRecordsDropped", "numLateRecordsSideOutput")
@@ -190,3 +192,43 @@ def _file(scratch: Path, engine: str, place: int) -> Path:
 
 def _name(sink: Sink) -> str:
     return sink.hints.name or sink.table.name
+
+
+def stop_at_range_end(plan: Plan, reading: Reading) -> Plan:
+    """The plan with rows left out where `reading` stops: of what nodes read that tell how things stand, and of tables of changes."""
+    states = tells_state(plan)
+    done: dict[int, PlanNode] = {}
+    for node in walk_plan(plan):
+        stop = reading.stops.get(id(node))
+        made = with_inputs(node, tuple(_before(done[id(i)], stop) for i in node.inputs))
+        if isinstance(node, Scan) and node.event_time and id(node) in states:
+            made = _before(made, reading.bounds[id(node)].stop)
+        done[id(node)] = made
+    return with_sinks(plan, tuple(done[id(s)] for s in plan.sinks))
+
+
+def _before(node: PlanNode, stop: int | None) -> PlanNode:
+    """The rows of a node with event times before `stop`."""
+    if stop is None or not node.event_time:
+        return node
+    made_by = node.input if isinstance(node, SideOutput) else node
+    return Process(
+        schema=node.schema,
+        hints=NodeHints(parallelism=made_by.hints.parallelism),
+        input=node,
+        function=f"{RowsBefore.__module__}:{RowsBefore.__name__}",
+        arguments={"stop": stop},
+    )
+
+
+class RowsBefore(ProcessFunction):
+    """Passes the rows with event times before `stop`, ms."""
+
+    def __init__(self, stop: int) -> None:
+        self._stop = stop
+
+    def process_batch(self, batch: pa.RecordBatch, context: BatchContext) -> tuple[pa.RecordBatch, Values]:
+        """The rows, and where they were in the batch."""
+        assert context.timestamps is not None
+        kept = np.flatnonzero(context.timestamps.to_numpy() < self._stop)
+        return batch.take(pa.array(kept)), kept

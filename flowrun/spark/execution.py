@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.errors import JobFailedError
-from flowrun.plan.nodes import Plan, Sink
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, SideOutput, Sink, Split, Union, walk_plan
+from flowrun.plan.relational import AssignTime, Expand, Unnest, Values, WindowTableFunction
 from flowrun.spark.arrival import arrival_needs
 from flowrun.spark.context import ALL_TIME, Context
 from flowrun.spark.failures import is_of_spark, job_failure
@@ -19,7 +21,6 @@ from flowrun.spark.input.exactness import ReadAgainError, optimistically
 from flowrun.spark.interruption import RUNS
 from flowrun.spark.output.staging import OutputJob, StagedOutput, commit_all, stage
 from flowrun.spark.ranges import READ_ALL, Reading
-from flowrun.spark.sharing import kept_nodes
 from flowrun.spark.times import within
 from flowrun.spark.translation import SparkPlan, translate
 
@@ -204,3 +205,49 @@ def _rows_of(sink: Sink, translated: Sequence[SparkPlan], readings: Sequence[Rea
     for frame in frames[1:]:
         rows = replace(rows, data=rows.data.unionByName(frame.data))
     return rows
+
+
+_CHEAP = (Calc, Union, Split, SideOutput, AssignTime, Expand, Unnest, Values, WindowTableFunction, Sink)
+"""Nodes that cost less to compute again than to keep. Files are read again, too: each reader wants other columns."""
+FILES = "filesystem"
+
+
+def kept_nodes(plan: Plan, is_hosted: Callable[[PlanNode], bool]) -> Mapping[int, int]:
+    """`id` of each node whose rows are computed once and kept → position of the last sink that reads them.
+
+    Rows are kept if several nodes read them and they are expensive: they need a shuffle, Python, or a source that is no file, which might
+    give other rows if it is read again.
+
+    Args:
+        plan: the optimised plan.
+        is_hosted: whether a node runs in Python workers.
+    """
+    readers = Counter(id(i) for node in walk_plan(plan) for i in node.inputs)
+    costly: dict[int, bool] = {}
+    kept: set[int] = set()
+    for node in walk_plan(plan):
+        own = is_hosted(node) or not (isinstance(node, _CHEAP) or _is_file(node))
+        costly[id(node)] = own or any(costly[id(i)] and id(i) not in kept for i in node.inputs)
+        if costly[id(node)] and readers[id(node)] > 1:
+            kept.add(id(node))
+    return _last_readers(plan, kept)
+
+
+def _is_file(node: PlanNode) -> bool:
+    return isinstance(node, Scan) and node.table.connector == FILES
+
+
+def _last_readers(plan: Plan, kept: set[int]) -> Mapping[int, int]:
+    last: dict[int, int] = {}
+    for position, sink in enumerate(plan.sinks):
+        stack: list[PlanNode] = [sink]
+        seen: set[int] = set()
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if id(node) in kept:
+                last[id(node)] = position
+            stack.extend(node.inputs)
+    return last

@@ -54,7 +54,7 @@ NATIVE: Mapping[type[nodes.PlanNode], str] = {
     LookupJoin: "native.lookup:translate_lookup_join",
     ToChangelog: "native.changelogs:translate_to_changelog",
     FromChangelog: "native.changelogs:translate_from_changelog",
-    ChangelogNormalize: "native.normalize:translate_normalize",
+    ChangelogNormalize: "native.changelogs:translate_normalize",
 }
 HOSTED: Mapping[type[nodes.PlanNode], str] = {
     nodes.PythonMap: "a Python function",
@@ -126,7 +126,7 @@ def _translate_node(node: nodes.PlanNode, inputs: Inputs, context: Context) -> T
     from flowrun.spark.hosted.node import host_node  # imported here: most pipelines host nothing
 
     if isinstance(node, ChangelogNormalize):
-        from flowrun.spark.native.normalize import changes_of
+        from flowrun.spark.native.changelogs import changes_of
 
         return host_node(node, (changes_of(node.input, inputs, context),), context, reason)
     return host_node(node, inputs.frames, context, reason)

@@ -15,8 +15,8 @@ from flowrun.plan.nodes import Scan, WindowAggregate, walk_plan
 from flowrun.plan.rewrites import optimise
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.spark import BatchStatus, run_batch
+from flowrun.spark.execution import kept_nodes
 from flowrun.spark.session import SparkOptions
-from flowrun.spark.sharing import kept_nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

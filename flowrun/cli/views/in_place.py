@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import sys
+import termios
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from flowrun.cli.echoed_signals import EchoedSignals
+
+class EchoedSignals:
+    """Turns off the terminal's echo of control characters, and restores it: `^C` would spoil what is drawn in place."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def hide(self) -> None:
+        """Write no `^C` from now on. Without a terminal nothing happens."""
+        if not sys.stdin.isatty():
+            return
+        try:
+            self._before = termios.tcgetattr(sys.stdin)
+            changed = list(self._before)
+            changed[3] &= ~termios.ECHOCTL
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, changed)
+        except termios.error:  # the terminal is gone, or belongs to another process group
+            self._before = None
+
+    def restore(self) -> None:
+        """Restore the settings that the terminal had before `hide`."""
+        before, self._before = self._before, None
+        if before is not None:
+            try:
+                termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+            except termios.error:
+                return
+
 
 _REFRESHES_PER_SECOND = 8
 

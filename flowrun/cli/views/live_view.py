@@ -12,7 +12,7 @@ from rich.text import Text
 from flowrun.cli.views.checkpoint_text import recovery_text
 from flowrun.cli.views.figures import count_text, duration_text, state_text
 from flowrun.cli.views.in_place import InPlaceView
-from flowrun.cli.views.rates import Rates, rows_handled
+from flowrun.cli.views.progress import Rates, rows_handled
 from flowrun.core.printable import printable
 from flowrun.runtime.job_status import JobStatus, VertexStatus
 from flowrun.runtime.lifecycle import ExecutionState

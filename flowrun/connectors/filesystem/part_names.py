@@ -1,4 +1,7 @@
-"""Names of part files: they say which run wrote a file before which checkpoint, as a restore from an older one must know it."""
+"""Names of part files.
+
+Visible ones say which run wrote a file before which checkpoint, as a restore from an older one must know it; hidden ones whose they are.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +40,32 @@ def part_origin(file_name: str) -> PartOrigin | None:
     """
     found = _TOLD.fullmatch(file_name)
     return None if found is None else PartOrigin(found[1], int(found[2]))
+
+
+def temporary_ending(owner: str) -> str:
+    """The end of the names of parts that are not visible yet.
+
+    >>> temporary_ending("8f0e"), temporary_ending("")
+    ('.8f0e.inprogress', '.inprogress')
+    """
+    return f".{owner}.inprogress" if owner else ".inprogress"
+
+
+def without_extension(path: str) -> str:
+    """A path up to the first dot of its file's name.
+
+    >>> without_extension("out.d/part-0.json.gz")
+    'out.d/part-0'
+    """
+    folder, slash, name = path.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def visible_stem(hidden: str) -> str:
+    """A path without the dot that hides its file.
+
+    >>> visible_stem("out/.part-0")
+    'out/part-0'
+    """
+    folder, slash, name = hidden.rpartition("/")
+    return folder + slash + name.removeprefix(".")

@@ -17,9 +17,10 @@ from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.filesystem.part_names import temporary_ending
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.connectors.filesystem.table_path import list_files
-from flowrun.connectors.filesystem.writer import check_not_null, temporary_ending
+from flowrun.connectors.filesystem.writer import check_not_null
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.core.arrays import Int32s
 from flowrun.core.elements import RecordBatch

@@ -16,7 +16,13 @@ from flowrun.api.sink import Committable, CommittedPiece, OutputNote, ToldCommit
 from flowrun.connectors.filesystem.earlier_output import EarlierOutput
 from flowrun.connectors.filesystem.output import FileOutput
 from flowrun.connectors.filesystem.output_files import OutputFolder
-from flowrun.connectors.filesystem.part_names import part_origin, part_stem
+from flowrun.connectors.filesystem.part_names import (
+    part_origin,
+    part_stem,
+    temporary_ending,
+    visible_stem,
+    without_extension,
+)
 from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.connectors.filesystem.table_path import TablePath
@@ -406,9 +412,9 @@ class FileCommitter:
     def discard_orphans(self, owner: str, keep: Collection[str]) -> int:
         """Remove all parts of this owner that will never be committed, finished or not; gives how many they were."""
         ending = temporary_ending(owner)
-        kept = {_without_extension(commit_id) for commit_id in keep}
+        kept = {without_extension(commit_id) for commit_id in keep}
         orphans = [
-            path for path in self._folder.hidden_files(ending) if _visible_stem(path.removesuffix(ending)) not in kept
+            path for path in self._folder.hidden_files(ending) if visible_stem(path.removesuffix(ending)) not in kept
         ]
         for path in orphans:
             self._folder.discard(path)
@@ -429,22 +435,3 @@ def check_not_null(columns: pa.RecordBatch, schema: Schema) -> None:
                 row=row,
                 hint="filter such rows or declare the column nullable",
             )
-
-
-def temporary_ending(owner: str) -> str:
-    """The end of the names of parts that are not visible yet.
-
-    >>> temporary_ending("8f0e"), temporary_ending("")
-    ('.8f0e.inprogress', '.inprogress')
-    """
-    return f".{owner}.inprogress" if owner else ".inprogress"
-
-
-def _without_extension(path: str) -> str:
-    folder, slash, name = path.rpartition("/")
-    return folder + slash + name.partition(".")[0]
-
-
-def _visible_stem(hidden: str) -> str:
-    folder, slash, name = hidden.rpartition("/")
-    return folder + slash + name.removeprefix(".")

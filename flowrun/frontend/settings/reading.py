@@ -1,14 +1,22 @@
-"""Checked settings, of a YAML document or of SET statements, as those of a plan."""
+"""Checked settings, of a YAML document, of SET statements or of the command line alone, as those of a plan."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
 from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import OnError
+from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.settings.declaration import SETTINGS
 from flowrun.frontend.settings.recovery import or_default, read_checkpoint, read_restart
 from flowrun.frontend.settings.slots import read_slot_sharing_groups, read_slots
-from flowrun.frontend.trees.spec import Section
+from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.trees.checking import check_document
+from flowrun.frontend.trees.nodes import YamlMapping
+from flowrun.frontend.trees.overrides import OVERRIDE_FILE, apply_overrides
+from flowrun.frontend.trees.spec import RecordValue, Section
 from flowrun.operators.function_scope import listed_packages, package_problem
 from flowrun.plan.nodes import Settings
 
@@ -95,3 +103,26 @@ def _check_packages(section: Section, diagnostics: Diagnostics) -> None:
         for wrong in filter(None, map(package_problem, listed_packages([scalar.text]))):
             hint = "name an installed package, or write a function of your own in a module beside the pipeline"
             diagnostics.error(wrong, scalar.location, hint=hint)
+
+
+def overridden_settings(overrides: Mapping[str, str]) -> Settings:
+    """The settings of a program that `{"settings.parallelism": "4"}` and the like say, and the defaults of all others.
+
+    Raises:
+        PipelineError: a value is wrong, or names no setting; carries every problem.
+    """
+    source = SourceText(OVERRIDE_FILE, "")
+    diagnostics = Diagnostics(source)
+    for path in overrides:
+        if not path.startswith("settings."):
+            diagnostics.error(
+                f"a program has no '{path}'", None, hint="its settings can be set: --set settings.parallelism=4"
+            )
+    diagnostics.raise_if_errors()
+    tree = apply_overrides(YamlMapping(source, 0, 0, ()), [f"{k}={v}" for k, v in overrides.items()], diagnostics)
+    node = tree.get("settings") if isinstance(tree, YamlMapping) else None
+    section = None if node is None else check_document(node, RecordValue(SETTINGS), diagnostics)
+    settings = read_settings(section, diagnostics)
+    if any(d.severity.value == "error" for d in diagnostics.found):
+        raise PipelineError(diagnostics.found)
+    return settings

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from flowrun.errors import Location
+from flowrun.errors import ExpressionError, Location
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.settings.reading import named_packages, read_settings
 from flowrun.frontend.settings.slots import check_groups_are_used
 from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.sql.catalog import UserFunction
+from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.script.functions import user_function
+from flowrun.frontend.sql.script.statements import CreateFunction
 from flowrun.frontend.trees.checking import check_document
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.overrides import apply_overrides
@@ -18,7 +22,6 @@ from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.declaration.document import DOCUMENT
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.functions import read_functions
 from flowrun.frontend.yaml.interpolation import Interpolation
 from flowrun.frontend.yaml.names import Names, sections
 from flowrun.frontend.yaml.plan_checks import checked_plan
@@ -33,7 +36,7 @@ from flowrun.frontend.yaml.steps.windows import WindowReader
 from flowrun.frontend.yaml.tables.sinks import SinkReader
 from flowrun.frontend.yaml.tables.sources import SourceReader
 from flowrun.frontend.yaml.tables.tables import TableReader
-from flowrun.operators.function_scope import FunctionScopes, functions_beside
+from flowrun.operators.function_scope import FunctionScope, FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan, PlanNode, Sink, with_constraints
 
 
@@ -151,3 +154,27 @@ class _Builder:
                         hint="state is found by its uid, so every uid is used once",
                     )
                 first.setdefault(uid.text, uid.location)
+
+
+def read_functions(document: Section, scope: FunctionScope, diagnostics: Diagnostics) -> dict[str, UserFunction]:
+    """The functions by name in upper case; those that are wrong are reported and left out.
+
+    Args:
+        document: the whole.
+        scope: where they may come from.
+        diagnostics: receives every problem.
+    """
+    found: dict[str, UserFunction] = {}
+    for name, named in document.named("functions").items():
+        if not isinstance(named.value, YamlScalar):
+            continue
+        if name.upper() in found:
+            hint = "functions differ in more than upper and lower case"
+            diagnostics.error(f"there are two functions '{name}'", named.location, hint=hint)
+            continue
+        statement = CreateFunction((Name(name, (0, 0)),), named.value.text, (0, 0), "PYTHON", (0, 0))
+        try:
+            found[name.upper()] = user_function(statement, scope)
+        except ExpressionError as error:
+            diagnostics.error(error.message, named.value.location, hint=error.hint)
+    return found

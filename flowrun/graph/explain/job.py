@@ -9,11 +9,13 @@ from flowrun.graph.explain.drawing import (
     Arrow,
     Box,
     Drawing,
+    Format,
     counted,
     mermaid_arrow,
     mermaid_box,
     mermaid_text,
     partitioner_label,
+    render_drawing,
     resource_facts,
 )
 from flowrun.graph.explain.stream import ID_DIGITS, parallelism_fact
@@ -22,7 +24,12 @@ from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobEdg
 from flowrun.operators.state_meanings import state_meanings
 
 
-def draw_job_graph(graph: JobGraph) -> Drawing:
+def render_job_graph(graph: JobGraph, output: Format = Format.TEXT) -> str:
+    """A job graph."""
+    return render_drawing(_draw(graph), output)
+
+
+def _draw(graph: JobGraph) -> Drawing:
     """The vertices of a job graph."""
     vertices = _Vertices(graph)
     data_sets = sum(len(v.results) for v in graph.vertices)

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowrun.graph.chaining import chaining_obstacles
-from flowrun.graph.explain.drawing import Arrow, Box, Drawing, counted, partitioner_label, resource_facts
+from flowrun.graph.explain.drawing import (
+    Arrow,
+    Box,
+    Drawing,
+    Format,
+    counted,
+    partitioner_label,
+    render_drawing,
+    resource_facts,
+)
 from flowrun.graph.explain.transformations import operator_name
 from flowrun.graph.hasher import operator_ids
 from flowrun.graph.stream_graph import NodeKind, StreamEdge, StreamGraph, StreamNode
@@ -21,7 +30,12 @@ ID_DIGITS = 8
 """Digits of an operator id that are shown to people."""
 
 
-def draw_stream_graph(graph: StreamGraph) -> Drawing:
+def render_stream_graph(graph: StreamGraph, output: Format = Format.TEXT) -> str:
+    """A stream graph. Raises `PipelineError` if two operators have one uid."""
+    return render_drawing(_draw(graph), output)
+
+
+def _draw(graph: StreamGraph) -> Drawing:
     """The nodes and edges of a stream graph, with what chaining will make of them.
 
     Raises:

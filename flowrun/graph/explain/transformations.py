@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flowrun.graph.explain.drawing import Arrow, Box, Drawing, counted, partitioner_label, resource_facts
+from flowrun.graph.explain.drawing import (
+    Arrow,
+    Box,
+    Drawing,
+    Format,
+    counted,
+    partitioner_label,
+    render_drawing,
+    resource_facts,
+)
 from flowrun.graph.transformation import (
     CoFeedbackTransformation,
     FeedbackTransformation,
@@ -39,7 +48,12 @@ def walk_transformations(roots: Sequence[Transformation]) -> Iterator[Transforma
                 stack += ((i, False) for i in reversed(current.inputs))
 
 
-def draw_transformations(name: str, roots: Sequence[Transformation]) -> Drawing:
+def render_transformations(name: str, sinks: Sequence[Transformation], output: Format = Format.TEXT) -> str:
+    """The transformations of job `name` that `sinks` reach."""
+    return render_drawing(_draw(name, sinks), output)
+
+
+def _draw(name: str, roots: Sequence[Transformation]) -> Drawing:
     """The transformations of a job."""
     order = list(walk_transformations(roots))
     numbers = {transformation: number for number, transformation in enumerate(order, start=1)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,8 @@ from flowrun.api.state import (
 )
 from flowrun.core.schema import Field
 from flowrun.core.semantics import TimeDomain
+from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.process.broadcast_state import chosen_state
-from flowrun.operators.process.key_rows import KeyTuples
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.process.timer_table import timer_table
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, InternalTimerService, Timer
@@ -34,7 +34,7 @@ from flowrun.state.backend.object_handles import (
     ObjectState,
     ObjectValue,
 )
-from flowrun.state.backend.objects import ChangeSet, Cursor, ObjectStore
+from flowrun.state.backend.objects import ChangeSet, Cursor, Key, ObjectStore
 from flowrun.state.backend.tables import state_table
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.backend.values import ValueType, map_key_type
@@ -210,3 +210,46 @@ class ObjectBackend:
                 self.timers.register_event_time(time, key)
             else:
                 self.timers.register_processing_time(time, key)
+
+
+class KeyTuples:
+    """Turns key columns into tuples that can be looked up in a dict, and back. Thread-safe.
+
+    Times and floating numbers become the integers of their bits, so that NaN equals itself; rows and arrays become text.
+
+    Raises:
+        DataError: a column's type cannot be a key.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._codec = KeyCodec.of([(f.name, f.type) for f in fields])
+        self._types = self._codec.groupable
+        self._plain = tuple(_plain_type(t) for t in self._types)
+        self._shown_as_kept = self._plain == tuple(f.type.arrow for f in fields)
+
+    def tuples(self, columns: Sequence[pa.Array]) -> list[Key]:
+        """The keys of rows."""
+        return list(zip(*(_plain_column(c).to_pylist() for c in self._codec.encode(columns)), strict=True))
+
+    def columns(self, keys: Sequence[Key]) -> list[pa.Array]:
+        """The key columns."""
+        plain = [pa.array([k[i] for k in keys], t) for i, t in enumerate(self._plain)]
+        encoded = [c if c.type == t else c.view(t) for c, t in zip(plain, self._types, strict=True)]
+        return self._codec.decode(encoded)
+
+    def values(self, key: Key) -> tuple[Any, ...]:
+        """What users see of a key."""
+        if self._shown_as_kept:
+            return key
+        return tuple(c[0].as_py() for c in self.columns([key]))
+
+
+def _plain_column(column: pa.Array) -> pa.Array:
+    kind = _plain_type(column.type)
+    return column if kind == column.type else column.view(kind)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind) or pa.types.is_floating(kind):
+        return pa.int64() if kind.bit_width == 64 else pa.int32()
+    return kind

@@ -26,8 +26,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.key_rows import WRITTEN
 from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
-from flowrun.operators.updating.group_layout import GroupLayout
-from flowrun.operators.updating.group_meanings import group_meanings
+from flowrun.operators.updating.group_layout import GroupLayout, group_meanings
 
 ROWS = "rows"
 """Name of the state table with the row of each key, of ChangelogNormalize and of ON CONFLICT."""

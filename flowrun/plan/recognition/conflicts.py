@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts, first_row_of_each_key
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.recognition.context import Context
-from flowrun.plan.recognition.problems import RecognitionError
+from flowrun.plan.recognition.context import Context, RecognitionError
 from flowrun.plan.recognition.windows import recognise_window_aggregate
 from flowrun.plan.relational import GroupAggregate
 from flowrun.plan.unique_keys import unique_keys

@@ -7,12 +7,29 @@ from dataclasses import dataclass, field
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.source import Boundedness
 from flowrun.core.local_time import UTC_ZONE
-from flowrun.errors import OptionError
+from flowrun.errors import Diagnostic, Location, OptionError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.nodes import PlanNode, Scan, WatermarkKind
-from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.tables import create_source
 from flowrun.plan.traits import TraitIndex, Traits
+
+
+class RecognitionError(Exception):
+    """A node that no operator can do; becomes a `Diagnostic` of the `PipelineError` that names them all."""
+
+    def __init__(self, node: PlanNode, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.location: Location | None = node.hints.location
+
+    def diagnostic(self, text: str) -> Diagnostic:
+        """The problem, with the line of the pipeline's text that it points into."""
+        line = None
+        if self.location is not None:
+            lines = text.splitlines()
+            line = lines[self.location.line - 1] if 0 < self.location.line <= len(lines) else None
+        return Diagnostic(self.message, location=self.location, source_line=line, hint=self.hint)
 
 
 @dataclass(slots=True)

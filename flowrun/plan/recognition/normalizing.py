@@ -10,8 +10,8 @@ from flowrun.errors import OptionError
 from flowrun.plan.changelog import node_mode
 from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.nodes import Plan, PlanNode, Scan, walk_plan
+from flowrun.plan.recognition.context import RecognitionError
 from flowrun.plan.recognition.nodes_made import stateful_part
-from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.rewrites.traversal import with_inputs, with_sinks
 
 _SETTING = "table.exec.source.cdc-events-duplicate"

@@ -10,9 +10,8 @@ from flowrun.core.semantics import FrameUnit, RankFunction, SortKey, TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.plan.expressions import AggregateCall
 from flowrun.plan.nodes import PlanNode
-from flowrun.plan.recognition.context import Context
+from flowrun.plan.recognition.context import Context, RecognitionError
 from flowrun.plan.recognition.nodes_made import auxiliary, renamed, stateful_part, unique_name, written_name
-from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.relational import Frame, Over, OverAggregate, OverCall
 
 _RANKS = frozenset(f.value for f in RankFunction)

@@ -12,14 +12,13 @@ from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.matching import MatchRecognize
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, walk_plan
 from flowrun.plan.recognition.conflicts import recognise_conflicts
-from flowrun.plan.recognition.context import Context
+from flowrun.plan.recognition.context import Context, RecognitionError
 from flowrun.plan.recognition.filters import factor_conditions, push_into_joins
 from flowrun.plan.recognition.join_order import order_joins
 from flowrun.plan.recognition.joins import recognise_join
 from flowrun.plan.recognition.nodes_made import written_name
 from flowrun.plan.recognition.normalizing import normalize_sources
 from flowrun.plan.recognition.over import recognise_over
-from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.ranking import over_below, recognise_ranking
 from flowrun.plan.recognition.session_zone import in_session_zone
 from flowrun.plan.recognition.temporal import recognise_temporal_join

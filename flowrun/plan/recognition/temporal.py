@@ -21,7 +21,7 @@ from flowrun.plan.expressions import (
 )
 from flowrun.plan.joins import LookupJoin, TemporalJoin
 from flowrun.plan.nodes import Calc, PlanNode, Scan
-from flowrun.plan.recognition.context import Context
+from flowrun.plan.recognition.context import Context, RecognitionError
 from flowrun.plan.recognition.joins import Sides
 from flowrun.plan.recognition.keys import KeyPair, split_keys
 from flowrun.plan.recognition.nodes_made import (
@@ -30,7 +30,6 @@ from flowrun.plan.recognition.nodes_made import (
     columns,
     renamed,
 )
-from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.sides import is_true
 from flowrun.plan.recognition.windows import time_domain
 from flowrun.plan.relational import Deduplicate, Keep, Rank

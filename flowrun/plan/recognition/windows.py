@@ -11,9 +11,8 @@ from flowrun.core.types import TypeRoot, timestamp, timestamp_ltz
 from flowrun.plan import windows
 from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import WINDOW_END, WINDOW_START, Calc, PlanNode, WindowAggregate
-from flowrun.plan.recognition.context import Context
+from flowrun.plan.recognition.context import Context, RecognitionError
 from flowrun.plan.recognition.nodes_made import Extension, auxiliary, column, unique_name, written_name
-from flowrun.plan.recognition.problems import RecognitionError
 from flowrun.plan.recognition.window_columns import Unwindowed, steps_over_window, without_window
 from flowrun.plan.relational import AssignTime, GroupAggregate, WindowTableFunction
 from flowrun.plan.traits import ATTACHED, Role, window_time

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from flowrun.api.changelog import ChangelogMode
-from flowrun.api.source import Source
-from flowrun.core.clock import ManualClock
+from flowrun.api.source import Boundedness, Delivery, JsonValue, ReaderContext, Source
+from flowrun.core.clock import Clock, ManualClock
+from flowrun.core.record import record
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError
 from flowrun.core.schema import Schema
+from flowrun.core.types import timestamp
+from flowrun.errors import InternalError
 from flowrun.graph.job_graph import JobGraph, JobVertex
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
@@ -18,6 +21,7 @@ from flowrun.lowering.settings import graph_settings
 from flowrun.plan import nodes
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.co_process import CoProcess
+from flowrun.plan.expressions import ColumnRef, Literal
 from flowrun.plan.rewrites.traversal import with_inputs
 from flowrun.plan.row_errors import on_error_of, rows_may_fail
 from flowrun.spark.arrival import goes_by_count
@@ -26,7 +30,6 @@ from flowrun.spark.frame import SparkFrame
 from flowrun.spark.hosted import flows
 from flowrun.spark.hosted.destinations import Destination, Form
 from flowrun.spark.hosted.job import OpenVertex, edges_by_result, exchange_by_hash, input_flows, open_vertex
-from flowrun.spark.hosted.node_inputs import NodeInputSource, node_input_scan
 from flowrun.spark.hosted.sources import SourceRun, find_splits, read_splits
 from flowrun.spark.hosted.task import EndOfInput, Stage
 from flowrun.spark.input.scan import as_it_is
@@ -265,3 +268,41 @@ def _side_schemas(node: nodes.PlanNode) -> dict[str, Schema]:
     if isinstance(node, nodes.Split):
         return {tag: node.schema for tag, _ in node.branches}
     return {}
+
+
+@record
+class NodeInputSource:
+    """Stands for input `number` of a node."""
+
+    number: int
+    schema: Schema
+    changelog_mode: ChangelogMode
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded: a batch ends."""
+        return Boundedness.BOUNDED
+
+    @property
+    def delivery(self) -> Delivery:
+        """Exactly once: a batch that fails is run again from its beginning."""
+        return Delivery.EXACTLY_ONCE
+
+    def create_enumerator(self, parallelism: int, clock: Clock, restored: JsonValue = None) -> NoReturn:
+        """Never called."""
+        raise InternalError(f"input {self.number} of a hosted node has no splits")
+
+    def create_reader(self, context: ReaderContext) -> NoReturn:
+        """Never called."""
+        raise InternalError(f"input {self.number} of a hosted node has no reader")
+
+
+def node_input_scan(node: nodes.PlanNode, number: int) -> nodes.Scan:
+    """A scan with the columns of a node, and with event time if its rows have one."""
+    schema = node.schema
+    columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(schema))
+    time = nodes.WatermarkSpec(nodes.WatermarkKind.NONE, Literal(timestamp(3), None)) if node.event_time else None
+    name = f"input {number + 1}"
+    return nodes.Scan(
+        schema, nodes.NodeHints(name=name), nodes.TableReference(name, "hosted", {}), schema, columns, time
+    )

@@ -17,7 +17,6 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.state.checkpoints import FORMAT_VERSION, FileReference, KeyedTableState, OperatorSubtaskState, StateFile
-from flowrun.state.storage.buffer_identity import Identity, identity_of
 from flowrun.state.storage.folding import fold_segments, key_columns, segmented_schema, with_segment
 from flowrun.state.storage.names import state_file_name
 from flowrun.state.storage.parquet_write import write_keyed_rows
@@ -197,3 +196,35 @@ def _references(placed: Iterable[_Placed]) -> tuple[FileReference, ...]:
         if segment.file is not None:
             by_path.setdefault(segment.file.path, (segment.file, []))[1].append(segment.number)
     return tuple(FileReference(file, tuple(numbers)) for file, numbers in by_path.values())
+
+
+Identity = tuple[object, ...]
+
+
+def identity_of(table: pa.Table) -> Identity:
+    """Equal for tables over the same memory, as long as one of them is held.
+
+    >>> table = pa.table({"a": [1, 2]})
+    >>> identity_of(table) == identity_of(table.slice(0)), identity_of(table) == identity_of(table.slice(1))
+    (True, False)
+    """
+    return tuple(tuple(_array(chunk) for chunk in column.chunks) for column in table.columns)
+
+
+def _array(array: pa.Array) -> Identity:
+    addresses = tuple(None if b is None else b.address for b in array.buffers())
+    return (len(array), array.offset, addresses, *(_array(child) for child in _children(array)))
+
+
+def _children(array: pa.Array) -> list[pa.Array]:
+    """Parts that have an offset of their own."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return [array.field(i) for i in range(kind.num_fields)]
+    if pa.types.is_dictionary(kind):
+        return [array.dictionary]
+    if pa.types.is_map(kind):
+        return [array.keys, array.items]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [array.values]
+    return []

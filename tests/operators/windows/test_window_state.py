@@ -20,9 +20,8 @@ from flowrun.core.types import BIGINT, DOUBLE
 from flowrun.errors import StateError
 from flowrun.operators.timed.assigners import CumulativeSlices, SlidingSlices, TumblingSlices
 from flowrun.operators.windows.counts.factories import CountWindowFactory, GlobalWindowFactory
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import CountEvictor
-from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import SliceWindowFactory

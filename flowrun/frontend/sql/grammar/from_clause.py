@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from flowrun.core.semantics import JoinKind
 from flowrun.frontend.sql.grammar import syntax
+from flowrun.frontend.sql.grammar.expressions import names_before_call, skip_qualifiers
 from flowrun.frontend.sql.grammar.expressions_in_queries import QueryExpressionGrammar
-from flowrun.frontend.sql.grammar.qualified_calls import names_before_call, skip_qualifiers
 from flowrun.frontend.sql.grammar.tokens import TokenType, is_mark, token_span
 
 _OUTER = {"LEFT": JoinKind.LEFT, "RIGHT": JoinKind.RIGHT, "FULL": JoinKind.FULL}

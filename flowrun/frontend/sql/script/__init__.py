@@ -1,6 +1,6 @@
 """Scripts: text → statements → catalog and plan.
 
 Each module needs only those before it: `text` is the text; `statement_reader`, `statements`, `ddl_parser` and `statement_parser`
-read statements; `overrides`, `table_options`, `settings`, `column_expressions`, `table_columns`,
-`table_likeness`, `tables`, `insert_conflicts`, `inserts`, `functions` and `listings` say what they mean; `script` goes through them.
+read statements; `table_options`, `settings`, `column_expressions`, `table_columns`,
+`table_likeness`, `tables`, `inserts`, `functions` and `listings` say what they mean; `script` goes through them.
 """

@@ -11,13 +11,13 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.queries.from_text import BoundQuery
-from flowrun.frontend.sql.script.insert_conflicts import without_conflicts
 from flowrun.frontend.sql.script.statement_reader import Slice
-from flowrun.frontend.sql.script.statements import Insert
+from flowrun.frontend.sql.script.statements import ConflictAction, ConflictSyntax, Insert
 from flowrun.frontend.sql.script.tables import DeclaredTable
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.spans import SeveralErrors, Span, error_at
 from flowrun.functions.coercion import castable, implicitly_castable
+from flowrun.plan.conflicts import OnConflict, ResolveConflicts, last_row_of_each_key
 from flowrun.plan.expressions import Cast, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Sink, TableReference
 
@@ -218,3 +218,30 @@ def _converted(value: Expression, type: DataType) -> Expression:
     if value.type == type:
         return value
     return Literal(type, None) if isinstance(value, Literal) and value.value is None else Cast(type, value)
+
+
+def without_conflicts(
+    node: PlanNode, conflict: ConflictSyntax, primary_key: tuple[str, ...], table: str, hints: NodeHints
+) -> PlanNode:
+    """The rows with one a primary key.
+
+    DO DEDUPLICATE is the LAST_VALUE of whole rows, by the key: what was taken back gives way to what came before it. The others compare
+    rows when the watermark advances.
+
+    Args:
+        node: columns are those of the table.
+        conflict: what the statement says.
+        primary_key: of the table.
+        table: its name.
+        hints: of what remembers the rows.
+
+    Raises:
+        ExpressionError: the table has no primary key.
+    """
+    if not primary_key:
+        hint = "declare PRIMARY KEY (…) NOT ENFORCED on the table, or leave ON CONFLICT out"
+        raise error_at(f"ON CONFLICT needs a PRIMARY KEY, which '{table}' does not have", conflict.span, hint)
+    keys = tuple(node.schema.index(n) for n in primary_key)
+    if conflict.action is ConflictAction.DEDUPLICATE:
+        return last_row_of_each_key(node, keys, hints)
+    return ResolveConflicts(node.schema, hints, node, keys, OnConflict[conflict.action.name], table)

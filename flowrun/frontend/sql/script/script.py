@@ -26,8 +26,14 @@ from flowrun.frontend.sql.script.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.script.functions import user_function
 from flowrun.frontend.sql.script.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.script.listings import created_table, created_view, described_table, described_view, listed
-from flowrun.frontend.sql.script.overrides import ScriptOverrides, read_overrides
-from flowrun.frontend.sql.script.settings import IDLE_TIMEOUT, NAME, WATERMARK_INTERVAL, ScriptSettings
+from flowrun.frontend.sql.script.settings import (
+    IDLE_TIMEOUT,
+    NAME,
+    WATERMARK_INTERVAL,
+    ScriptOverrides,
+    ScriptSettings,
+    read_overrides,
+)
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables

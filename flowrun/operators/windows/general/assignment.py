@@ -14,7 +14,7 @@ from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.operators.timed.assigners import AlignedSlices, Assignment, Times, assign_aligned
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
+from flowrun.operators.windows.general.factories import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.user_assigners import CustomAssigner
 
 _end = attrgetter("end")

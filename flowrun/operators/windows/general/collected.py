@@ -16,18 +16,19 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.key_slots import KeySlots
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.keyed.lazy_tables import lazy_tables, no_tables
 from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
+from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.process.current import stable_order
 from flowrun.operators.timed.event_rows import LateRows, RowIntake, process_at_multiples
 from flowrun.operators.windows.functions.create_runner import window_function_runner
 from flowrun.operators.windows.functions.fired import FiredWindows, Windows, function_results
 from flowrun.operators.windows.general.assignment import assigning, closed_before
-from flowrun.operators.windows.general.collected_tables import CollectedView
 from flowrun.operators.windows.general.contents import WindowContents
 from flowrun.operators.windows.general.factories import GeneralWindowFactory
 from flowrun.operators.windows.general.tables import POSITION, ROWS
@@ -265,3 +266,30 @@ class CollectedWindowOperator(AbstractOperator):
 def _end_by(time: int) -> int:
     """The greatest end of windows whose last time is `time` or before."""
     return time if time == MAX_TIMESTAMP else time + 1
+
+
+@record
+class CollectedView:
+    """The rows of windows at one moment. Immutable: another thread writes them.
+
+    Attributes:
+        schema: of the table.
+        parts: which rows are in which windows.
+        windows: (key, start, end) of each window by number.
+        rows: by position.
+    """
+
+    schema: pa.Schema
+    max_parallelism: int
+    parts: Sequence[WindowRows]
+    windows: KeyList
+    rows: RowLog
+
+    def tables(self, name: str) -> dict[str, pa.Table]:
+        """The table under its name."""
+        numbers = np.concatenate([p.windows for p in self.parts])
+        positions = np.concatenate([p.rows for p in self.parts])
+        leading = self.windows.keys_of(numbers)
+        groups = key_groups_or_zero(leading[:-2], len(numbers), self.max_parallelism)
+        columns = [pa.array(groups), *leading, pa.array(positions), *self.rows.take(positions).columns]
+        return {name: pa.Table.from_arrays(columns, schema=self.schema)}

@@ -24,13 +24,12 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.state_meanings import Meanings
-from flowrun.operators.timed.assigners import AlignedSlices
+from flowrun.operators.timed.assigners import AlignedSlices, check_session_gap
 from flowrun.operators.windows.functions.loading import (
     LoadedWindowFunction,
     function_state_schemas,
     load_window_function,
 )
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import Evictor
 from flowrun.operators.windows.general.tables import ROWS, window_schemas
 from flowrun.operators.windows.general.trigger_contract import Trigger
@@ -48,6 +47,22 @@ from flowrun.operators.windows.general.user_assigners import CustomAssigner
 from flowrun.operators.windows.general.user_evictors import CustomEvictor
 from flowrun.operators.windows.general.user_triggers import as_trigger
 from flowrun.operators.windows.recipes import TimeWindowFactory, TriggerRule
+
+
+@record
+class SessionAssigner:
+    """Sessions: windows of `gap_ms` from each row on, merged where they touch."""
+
+    gap_ms: int
+
+    def __post_init__(self) -> None:
+        check_session_gap(self.gap_ms)
+
+
+@record
+class GlobalAssigner:
+    """One window for ever."""
+
 
 WindowAssigner: TypeAlias = AlignedSlices | SessionAssigner | GlobalAssigner | CustomAssigner
 

@@ -34,11 +34,10 @@ from flowrun.operators.timed.event_rows import LateRows, RowIntake, process_at_m
 from flowrun.operators.timed.local_time import in_zone
 from flowrun.operators.timers import InternalTimerService, Timer
 from flowrun.operators.windows.functions.fired import WindowFunctionRunner, Windows
-from flowrun.operators.windows.general.assigners import GlobalAssigner
 from flowrun.operators.windows.general.assignment import assigning, cleanup_time, closed_before, merge_sessions
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents
 from flowrun.operators.windows.general.evictors import Evictor
-from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner
 from flowrun.operators.windows.general.firing import Firing, FiringEvaluator
 from flowrun.operators.windows.general.tables import ROWS, TIMERS, WINDOWS, WindowTables
 from flowrun.operators.windows.general.timer_log import BOUNDS, TimerLog

@@ -21,9 +21,8 @@ from flowrun.errors import DataError, PipelineError
 from flowrun.operators.function_recipe import FunctionRecipe, class_recipe
 from flowrun.operators.implementations import create_operator
 from flowrun.operators.timed.assigners import TumblingSlices
-from flowrun.operators.windows.general.assigners import SessionAssigner
 from flowrun.operators.windows.general.collected import CollectedWindowOperator
-from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, SessionAssigner
 from flowrun.operators.windows.general.triggers import PurgingTrigger
 from flowrun.operators.windows.general.user_assigners import CustomAssigner
 from flowrun.operators.windows.general.user_evictors import CustomEvictor

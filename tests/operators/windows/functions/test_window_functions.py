@@ -20,10 +20,9 @@ from flowrun.operators.implementations import create_operator
 from flowrun.operators.timed.assigners import SlidingSlices, TumblingSlices
 from flowrun.operators.windows.functions.loading import load_window_function
 from flowrun.operators.windows.general import collected
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.collected import CollectedWindowOperator
 from flowrun.operators.windows.general.evictors import CountEvictor
-from flowrun.operators.windows.general.factories import GeneralWindowFactory
+from flowrun.operators.windows.general.factories import GeneralWindowFactory, GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.operator import WindowOperator
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.testing.harness import OperatorHarness

@@ -11,9 +11,13 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.windows.general import operator as window_operator
-from flowrun.operators.windows.general.assigners import GlobalAssigner, SessionAssigner
 from flowrun.operators.windows.general.evictors import CountEvictor, DeltaEvictor, TimeEvictor
-from flowrun.operators.windows.general.factories import GeneralWindowFactory, WindowAssigner
+from flowrun.operators.windows.general.factories import (
+    GeneralWindowFactory,
+    GlobalAssigner,
+    SessionAssigner,
+    WindowAssigner,
+)
 from flowrun.operators.windows.recipes import TriggerRule
 from flowrun.operators.windows.sessions.factories import SessionWindowFactory
 from flowrun.operators.windows.slices.factories import SliceWindowFactory
