@@ -5,7 +5,9 @@ the exchange. At another number
 
 - keyed rows go to every new subtask that owns key groups of the old consumer, and each leaves out what is not its own;
 - broadcast rows go, like broadcast state, from an old consumer to the new one in its place, and to those whose number modulo that of
-  the old consumers is its own; of old consumers without a place in the new job they are dropped;
+  the old consumers is its own; of old consumers without a place in the new job they are dropped, as each remaining one has had, or
+  has in flight, its own copy of them. Where a consumer has keys as well, its keys go elsewhere without what was in flight to it: then
+  all copies must have come equally far, else the restore is refused;
 - all others stay together: those of old consumer c of n go to new subtask ⌊c·m/n⌋ of m.
 
 An exchange may be inside a chain now, because its ends have the same parallelism: its rows then go to the operator in the chain that
@@ -97,6 +99,7 @@ class InFlightAssignment:
                 by_operator[reader.operator].append(reader)
         for operator, readers in by_operator.items():
             old = self._old_consumers(subtask, operator, readers)
+            self._check_copies(subtask, readers, old)
             taken = [[c for c in self._channels[r.data_set_id] if _takes(c, r, subtask, old)] for r in readers]
             consumers = {channel.consumer for channels in taken for channel in channels}
             for reader, mine in zip(readers, taken, strict=True):
@@ -147,6 +150,21 @@ class InFlightAssignment:
             operator=reader.operator,
         )
 
+    def _check_copies(self, subtask: ExecutionVertex, readers: Sequence[_Reader], old: int) -> None:
+        new = subtask.job_vertex.parallelism
+        if old == new or not any(isinstance(g.partitioner, KeyGroupPartitioner) for g in subtask.gates):
+            return
+        for reader in readers:
+            if isinstance(reader.partitioner, BroadcastPartitioner) and not copies_are_alike(
+                self._metadata.in_flight, reader.data_set_id, old
+            ):
+                raise StateError(
+                    f"checkpoint {self._metadata.checkpoint_id} holds broadcast rows in flight to '{subtask.job_vertex.name}' that some "
+                    f"of its {old} subtasks had processed for their keys and others had not: at parallelism {new}, where keys have "
+                    "other subtasks, some would miss them",
+                    hint=f"resume at parallelism {old} and take a savepoint, which has no rows in flight; then change it",
+                )
+
     def _check(self, elements: tuple[KeptElement, ...], reader: _Reader, subtask: ExecutionVertex, old: int) -> None:
         new = subtask.job_vertex.parallelism
         for rows in rows_of(elements):
@@ -175,6 +193,15 @@ def keeps_changes_in_order(partitioner: Partitioner, old: int, new: int) -> bool
     (True, False)
     """
     return not isinstance(partitioner, ForwardPartitioner) or old % new == 0
+
+
+def copies_are_alike(in_flight: Sequence[InFlight], data_set_id: str, consumers: int) -> bool:
+    """Whether the same rows of a broadcast were in flight to all of its consumers: of one producer's rows the last so many."""
+    missing: dict[int, list[int]] = defaultdict(lambda: [0] * consumers)
+    for held in in_flight:
+        if held.data_set_id == data_set_id:
+            missing[held.producer][held.consumer] += _rows(held.elements)
+    return all(min(counts) == max(counts) for counts in missing.values())
 
 
 def _readers(subtask: ExecutionVertex) -> list[_Reader]:
@@ -207,7 +234,7 @@ def _takes(channel: _Channel, reader: _Reader, subtask: ExecutionVertex, old: in
     return channel.consumer * vertex.parallelism // old == subtask.subtask
 
 
-def _rows(elements: tuple[KeptElement, ...]) -> int:
+def _rows(elements: Sequence[KeptElement]) -> int:
     return sum(rows.num_rows for rows in rows_of(elements))
 
 

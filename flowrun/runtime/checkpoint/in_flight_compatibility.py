@@ -9,9 +9,15 @@ import pyarrow as pa
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.graph.job_graph import JobGraph, JobVertex
-from flowrun.graph.partitioner import ForwardPartitioner, Partitioner, RebalancePartitioner
+from flowrun.graph.partitioner import (
+    BroadcastPartitioner,
+    ForwardPartitioner,
+    KeyGroupPartitioner,
+    Partitioner,
+    RebalancePartitioner,
+)
 from flowrun.runtime.checkpoint.comparison import Problem
-from flowrun.runtime.checkpoint.in_flight import keeps_changes_in_order
+from flowrun.runtime.checkpoint.in_flight import copies_are_alike, keeps_changes_in_order
 from flowrun.runtime.checkpoint.recorded_graph import RecordedExchange
 from flowrun.state.checkpoints import CheckpointMetadata, has_row_kinds, rows_of, schema_in_flight
 
@@ -67,6 +73,8 @@ def in_flight_problems(
         )
         if text is None and exchange is not None and data_set_id in changes:
             text = _disorder(exchange, metadata)
+        if text is None and exchange is not None:
+            text = _unequal_copies(exchange, metadata)
         if text is not None:
             place = "" if was is None else f" from '{was.producer}' to '{was.consumer}'"
             plural = "row was" if count == 1 else "rows were"
@@ -94,12 +102,27 @@ def _difference(exchange: _Exchange, was: RecordedExchange | None, schema: pa.Sc
 
 def _disorder(exchange: _Exchange, metadata: CheckpointMetadata) -> str | None:
     """Why changes would not keep their order; None if they do."""
-    operators = exchange.consumer.operators[exchange.operator :]
-    old = next((s.parallelism for o in operators if (s := metadata.operators.get(o.operator_id)) is not None), None)
-    new = exchange.consumer.parallelism
+    old, new = _parallelism_before(exchange, metadata), exchange.consumer.parallelism
     if old is None or old == new or keeps_changes_in_order(exchange.partitioner, old, new):
         return None
     return f"changes whose order would be lost between parallelism {old} and {new}"
+
+
+def _unequal_copies(exchange: _Exchange, metadata: CheckpointMetadata) -> str | None:
+    """Why keys would miss broadcast rows at another subtask; None if they do not."""
+    old, new = _parallelism_before(exchange, metadata), exchange.consumer.parallelism
+    if old is None or old == new or not isinstance(exchange.partitioner, BroadcastPartitioner):
+        return None
+    by_key = any(isinstance(edge.partitioner, KeyGroupPartitioner) for edge in exchange.consumer.inputs)
+    if not by_key or copies_are_alike(metadata.in_flight, exchange.data_set_id, old):
+        return None
+    return f"broadcast rows that some of {old} subtasks had processed for their keys: at parallelism {new} keys would miss them"
+
+
+def _parallelism_before(exchange: _Exchange, metadata: CheckpointMetadata) -> int | None:
+    """That of the consumer when the checkpoint was taken."""
+    operators = exchange.consumer.operators[exchange.operator :]
+    return next((s.parallelism for o in operators if (s := metadata.operators.get(o.operator_id)) is not None), None)
 
 
 def _columns(schema: pa.Schema) -> str:

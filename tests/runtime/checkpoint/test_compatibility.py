@@ -477,6 +477,38 @@ def test_watermarks_in_flight_are_no_rows() -> None:
     compare(taken, exchange(BroadcastPartitioner(), 3)).check(allow_non_restored_state=False)
 
 
+def keyed_and_broadcast(parallelism: int) -> JobGraph:
+    """orders ⇢ by key, rules ⇢ to all → met → out."""
+    orders, rules = b.source(uid="orders", parallelism=1), b.source("rules", uid="rules", parallelism=1)
+    met = b.t.TwoInputTransformation(
+        name="met",
+        schema=b.ROWS,
+        left=b.sent(orders, b.KeyGroupPartitioner((0,))),
+        right=b.sent(rules, BroadcastPartitioner()),
+        factory=b.Plain(),
+        uid="met",
+        parallelism=parallelism,
+    )
+    return b.job(b.sink(met, uid="out", parallelism=parallelism), parallelism=parallelism)
+
+
+@pytest.mark.parametrize(("unseen_by", "problems"), [((1,), 1), ((0, 1), 0)])
+def test_broadcast_rows_in_flight_reach_all_keys_or_are_refused(unseen_by: tuple[int, ...], problems: int) -> None:
+    graph = keyed_and_broadcast(2)
+    (data_set,) = (r.data_set_id for v in graph.vertices for r in v.results if "rules" in v.name)
+    data = RecordBatch(pa.RecordBatch.from_pylist([{}] * 3, schema=b.ROWS.arrow))
+    held = [InFlight(data_set, 0, consumer, True, (data,)) for consumer in unseen_by]
+    taken = b.savepoint(graph, {}, in_flight=held, kind=CheckpointKind.CHECKPOINT, enumerators=("orders", "rules"))
+    assert compare(taken, keyed_and_broadcast(2)).all_problems == ()
+    found = compare(taken, keyed_and_broadcast(3)).all_problems
+    assert len(found) == problems
+    assert all(
+        "broadcast rows that some of 2 subtasks had processed for their keys: at parallelism 3 keys would miss them"
+        in problem.message
+        for problem in found
+    )
+
+
 # ---- what is shown
 
 

@@ -149,6 +149,27 @@ def test_who_gets_rows_of_a_consumer_knows_the_event_time_of_all_its_channels() 
     assert [(c.gate, c.old_consumer, len(c.elements)) for c in found[2]] == [(0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 0)]
 
 
+@pytest.mark.parametrize("new", [1, 3])
+def test_keys_that_would_miss_broadcast_rows_are_refused_elsewhere(new: int) -> None:
+    """The second subtask has not seen the row yet: its keys belong to others now, which have seen it and would not see it for them."""
+    unequal = [InFlight("others>sink.1.", 0, 1, False, (rows([1]),))]
+    with pytest.raises(StateError, match=f"some of its 2 subtasks had processed .* at parallelism {new}") as caught:
+        dealt(two_inputs(new), metadata(2, unequal))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("resume at parallelism 2 and take a savepoint")
+    assert [len(own) for own in dealt(two_inputs(2), metadata(2, unequal))] == [0, 1]
+
+
+@pytest.mark.parametrize("new", [1, 3])
+def test_broadcast_rows_that_no_subtask_has_seen_are_seen_by_all(new: int) -> None:
+    alike = [
+        InFlight("others>sink.1.", 0, 0, True, (rows([1, 2]),)),
+        InFlight("others>sink.1.", 0, 1, True, (rows([1]),)),
+        InFlight("others>sink.1.", 0, 1, False, (rows([2]),)),
+    ]
+    assert [len([c for c in own if c.elements]) for own in dealt(two_inputs(new), metadata(2, alike))] == [1] * new
+
+
 def chained(parallelism: int) -> ExecutionGraph:
     """source → sink in one chain, where there was an exchange between them."""
     made = job(vertex("source", Count, Count, parallelism=parallelism))
