@@ -162,6 +162,10 @@ class JobMaster:
         """Something around the job is wrong: end it, or restart it, as after any failure."""
         self._mailbox.put(lambda: self._driver.fail(error), Priority.URGENT)
 
+    def lose_worker(self, worker: str, reason: str) -> None:
+        """A worker process is gone, with all that ran and was kept in it; `reason` is a clause for people."""
+        self._mailbox.put(lambda: self._driver.handle(events.WorkerLost(worker, reason)))
+
     def take_snapshot(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
         """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
         ticket = self._requests.ask(directory, savepoint=savepoint, stop=stop, drain=drain)
