@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowrun.api.operator import ChainingStrategy, OutputTag
 from flowrun.core.row_errors import RowErrors
-from flowrun.graph.partitioner import GlobalPartitioner, KeyGroupPartitioner
+from flowrun.graph.partitioner import BroadcastPartitioner, GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,
@@ -63,7 +63,7 @@ def lower_co_process(
     name, hints = node.hints.name or "process", node.hints
     factory = CoProcessFunctionFactory(
         function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
-        inputs=FunctionInputs.TWO,
+        inputs=FunctionInputs.BROADCAST if node.broadcast else FunctionInputs.TWO,
         input_schemas=(node.left.schema, node.right.schema),
         output_schema=node.schema,
         keys=node.keys,
@@ -73,7 +73,11 @@ def lower_co_process(
         event_time=node.event_time,
         errors=errors,
     )
-    left_keys, right_keys = node.keys
+    left_keys, right_keys = node.left_keys, () if node.broadcast else node.right_keys
+    if node.broadcast:
+        right = PartitionTransformation(
+            name=f"{name} (broadcast)", schema=right.schema, input=right, partitioner=BroadcastPartitioner()
+        )
     return TwoInputTransformation(
         name=name,
         schema=node.schema,

@@ -12,7 +12,9 @@ from flowrun.plan.nodes import PlanNode
 
 @node(rows=Rows.USER)
 class CoProcess(PlanNode):
-    """A Python function of two streams (`flowrun.api.co_process_function`), with state and timers a key if both have keys.
+    """A Python function of two streams, with state and timers a key if both have keys, or the first one beside a broadcast stream.
+
+    The function is one of `flowrun.api.co_process_function`, or of `flowrun.api.broadcast_function`.
 
     Attributes:
         left: the first input.
@@ -20,7 +22,8 @@ class CoProcess(PlanNode):
         function: `module:Class`, looked up in the folders of `search_path` before Python's own path.
         arguments: of the class, by name.
         left_keys: positions of the key columns in the first input; None: it has no keys.
-        right_keys: of as many columns of the second input, of equal types.
+        right_keys: of as many columns of the second input, of equal types; None: it has no keys.
+        broadcast: every subtask gets all rows of the second input, which then has no keys.
         null_keys: what happens to rows of either input one of whose keys is NULL.
         side_outputs: columns of the side outputs, by tag.
     """
@@ -31,6 +34,7 @@ class CoProcess(PlanNode):
     arguments: Mapping[str, object] = parameter(default_factory=dict)
     left_keys: tuple[int, ...] | None = positions("left", default=None)
     right_keys: tuple[int, ...] | None = positions("right", default=None)
+    broadcast: bool = parameter(default=False)
     null_keys: NullKeys = parameter(default=NullKeys.FAIL)
     side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
     search_path: tuple[str, ...] = parameter(default=())

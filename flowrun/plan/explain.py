@@ -242,10 +242,14 @@ def _co_process_details(node: CoProcess) -> dict[str, Any]:
     details: dict[str, Any] = {"function": node.function}
     if node.arguments:
         details["with"] = {name: str(value) for name, value in node.arguments.items()}
-    if node.left_keys is not None and node.right_keys is not None:
-        pairs = zip(node.left_keys, node.right_keys, strict=True)
-        details["keys"] = [f"{node.left.schema.names[a]} = {node.right.schema.names[b]}" for a, b in pairs]
+    left, right = (
+        [] if k is None else [i.schema.names[c] for c in k] for i, k in zip(node.inputs, node.keys, strict=True)
+    )
+    if left:
+        details["keys"] = left if node.broadcast else [f"{a} = {b}" for a, b in zip(left, right, strict=True)]
         details["null_keys"] = node.null_keys.value
+    if node.broadcast:
+        details["broadcast"] = "the second input"
     return {**details, "columns_out": str(node.schema), **_side_outputs(node.side_outputs)}
 
 

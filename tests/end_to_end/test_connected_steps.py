@@ -48,19 +48,33 @@ Row = dict[str, Any]
 KEYS = ["a", "b", "c", None]
 
 
+BROADCAST = """
+  both:
+    from: orders
+    key_by: k
+    null_keys: NULLS
+    broadcast: {with: rates, states: [rates]}
+    process:
+      function: tests.end_to_end.co_functions:FUNCTION
+      with: {bad: BAD}
+      schema: {k: STRING, id: BIGINT, rate: BIGINT}
+      side_outputs: {unpriced: {k: STRING, id: BIGINT, rate: BIGINT}}
+"""
+
+
 def stamp(ms: int) -> str:
     return f"2024-03-01 10:{ms // 60_000:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
 
 
 def write_inputs(folder: Path, seed: int, rows: int = 300) -> tuple[list[Row], list[Row]]:
-    """Orders and rates in nearly ascending event time: no row is late. Rates of a key have times of their own."""
+    """Orders and rates in nearly ascending event time: no row is late. Each rate has a time of its own."""
     chance = random.Random(seed)
     orders = [{"k": chance.choice(KEYS), "id": i, "at": i * 40 - chance.randrange(2000) + 2000} for i in range(rows)]
     rates = [
         {"name": chance.choice(KEYS[:2] + KEYS[3:]), "rate": i, "at": i * 240 - chance.randrange(1500) + 3000}
         for i in range(rows // 6)
     ]
-    rates = list({(r["name"], r["at"]): r for r in rates}.values())
+    rates = list({r["at"]: r for r in rates}.values())
     for name, given in (("orders", orders), ("rates", rates)):
         (folder / name).mkdir()
         lines = [json.dumps({**{k: v for k, v in r.items() if k != "at"}, "ts": stamp(r["at"])}) + "\n" for r in given]
@@ -68,13 +82,15 @@ def write_inputs(folder: Path, seed: int, rows: int = 300) -> tuple[list[Row], l
     return orders, rates
 
 
-def priced(orders: list[Row], rates: list[Row], *, nulls: bool) -> tuple[Counter[Any], Counter[Any]]:
+def priced(
+    orders: list[Row], rates: list[Row], *, nulls: bool, by_all: bool = False
+) -> tuple[Counter[Any], Counter[Any]]:
     """(orders with a rate, those without), row by row."""
     found: tuple[Counter[Any], Counter[Any]] = (Counter(), Counter())
     for order in orders:
         if order["k"] is None and not nulls:
             continue
-        known = [(r["at"], r["rate"]) for r in rates if r["name"] == order["k"] and r["at"] <= order["at"]]
+        known = [(r["at"], r["rate"]) for r in rates if (by_all or r["name"] == order["k"]) and r["at"] <= order["at"]]
         rate = max(known)[1] if known else None
         found[rate is None][order["k"], order["id"], rate] += 1
     return found
@@ -91,22 +107,31 @@ def values(folder: Path) -> Counter[Any]:
 
 
 def step(function: str = "Priced", nulls: str = "group", bad: int = -1) -> str:
-    return PRICED.replace("FUNCTION", function).replace("NULLS", nulls).replace("BAD", str(bad))
+    text = BROADCAST if function.startswith("PricedByAll") else PRICED
+    return text.replace("FUNCTION", function).replace("NULLS", nulls).replace("BAD", str(bad))
 
 
+@pytest.mark.parametrize("by_all", [False, True], ids=["connect", "broadcast"])
 @pytest.mark.parametrize("nulls", ["group", "drop"])
 @pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 131_072), (2, 7), (1, 1)])
-def test_what_rows_of_both_streams_come_to(tmp_path: Path, parallelism: int, batch_rows: int, nulls: str) -> None:
+def test_what_rows_of_both_streams_come_to(
+    tmp_path: Path, parallelism: int, batch_rows: int, nulls: str, by_all: bool
+) -> None:
     orders, rates = write_inputs(tmp_path, parallelism)
-    found = run(tmp_path, step(nulls=nulls), sinks=UNPRICED, parallelism=parallelism, batch_rows=batch_rows)
-    assert (found, values(tmp_path / "unpriced")) == priced(orders, rates, nulls=nulls == "group")
+    function = "PricedByAll" if by_all else "Priced"
+    found = run(tmp_path, step(function, nulls), sinks=UNPRICED, parallelism=parallelism, batch_rows=batch_rows)
+    wanted = priced(orders, rates, nulls=nulls == "group", by_all=by_all)
+    assert (found, values(tmp_path / "unpriced")) == wanted
+    assert all(wanted)
 
 
+@pytest.mark.parametrize("by_all", [False, True], ids=["connect", "broadcast"])
 @pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 131_072), (2, 7), (1, 1)])
-def test_functions_on_batches_give_the_same(tmp_path: Path, parallelism: int, batch_rows: int) -> None:
+def test_functions_on_batches_give_the_same(tmp_path: Path, parallelism: int, batch_rows: int, by_all: bool) -> None:
     orders, rates = write_inputs(tmp_path, batch_rows)
-    steps = step("PricedBatches").replace("with: {bad: -1}", "").replace("side_outputs", "#")
-    assert run(tmp_path, steps, parallelism=parallelism, batch_rows=batch_rows) == priced(orders, rates, nulls=True)[0]
+    steps = step("PricedByAllBatches" if by_all else "PricedBatches").replace("with: {bad: -1}", "")
+    found = run(tmp_path, steps.replace("side_outputs", "#"), parallelism=parallelism, batch_rows=batch_rows)
+    assert found == priced(orders, rates, nulls=True, by_all=by_all)[0]
 
 
 def test_functions_without_keys(tmp_path: Path) -> None:
@@ -121,3 +146,19 @@ def test_functions_without_keys(tmp_path: Path) -> None:
     wanted = Counter((o["k"], o["id"], "orders") for o in orders)
     wanted.update((r["name"], r["rate"], "rates") for r in rates)
     assert run(tmp_path, steps, parallelism=2) == wanted
+
+
+def test_every_subtask_is_told_all_rows_of_a_broadcast_stream(tmp_path: Path) -> None:
+    orders, rates = write_inputs(tmp_path, 6)
+    steps = f"""
+  both:
+    from: orders
+    broadcast: rates
+    process:
+      function: {FUNCTIONS}:Told
+      schema: {{k: STRING, id: BIGINT}}
+      side_outputs: {{told: {{k: STRING, id: BIGINT}}}}
+"""
+    sinks = '  told: {from: told, connector: filesystem, path: "FOLDER/told", format: json}\n'
+    assert run(tmp_path, steps, sinks=sinks, parallelism=3) == Counter((o["k"], o["id"]) for o in orders)
+    assert values(tmp_path / "told") == Counter({(r["name"], n): 3 for n, r in enumerate(rates, 1)})

@@ -10,7 +10,7 @@ from flowrun.api.operator import OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT
-from flowrun.graph.partitioner import KeyGroupPartitioner
+from flowrun.graph.partitioner import BroadcastPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import PartitionTransformation, TwoInputTransformation
 from flowrun.lowering import lower
 from flowrun.lowering.change_order import keep_changes_in_order
@@ -70,6 +70,19 @@ def test_both_inputs_stand_behind_shuffles_by_their_keys() -> None:
         assert side.partitioner == KeyGroupPartitioner((0,))
 
 
+@pytest.mark.parametrize("keys", [(0,), None])
+def test_a_broadcast_stream_goes_to_all_subtasks(keys: tuple[int, ...] | None) -> None:
+    made = lowered(co_process(left_keys=keys, right_keys=None, broadcast=True))
+    assert isinstance(made.factory, CoProcessFunctionFactory)
+    assert (made.factory.inputs, made.factory.keys) == (FunctionInputs.BROADCAST, (keys, None))
+    assert isinstance(made.right, PartitionTransformation)
+    assert made.right.partitioner == BroadcastPartitioner()
+    assert isinstance(made.left, PartitionTransformation) == (keys is not None)
+    assert made.state_keys == (None if keys is None else (keys, ()))
+    keep_changes_in_order(made, 2)
+    assert made.right.partitioner == BroadcastPartitioner()
+
+
 def test_without_keys_rows_come_as_they_are() -> None:
     made = lowered(co_process(left_keys=None, right_keys=None))
     assert not isinstance(made.left, PartitionTransformation)
@@ -108,3 +121,6 @@ def test_explain_shows_function_arguments_keys_and_side_outputs() -> None:
         f"columns_out: {ORDERS}",
         "side_outputs: late = (n BIGINT)",
     ]
+    shown = explain_plan(plan(co_process(right_keys=None, broadcast=True))).splitlines()
+    details = {line.strip(" │└├─") for line in shown}
+    assert details > {"keys: id", "null_keys: drop", "broadcast: the second input"}

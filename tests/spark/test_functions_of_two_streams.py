@@ -10,7 +10,8 @@ import pytest
 
 from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import walk_plan
-from tests.spark.plans import assert_same_plan, yaml_plan
+from flowrun.plan.rewrites.traversal import with_sinks
+from tests.spark.plans import assert_same_plan, translate_shuffled, yaml_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,20 @@ sinks:
   out: {from: both, connector: blackhole}
   unpriced: {from: unpriced, connector: blackhole}
 """
+BY_ALL = PRICED.replace("connect: rates", "broadcast: {with: rates, states: rates}")
+TOLD = """
+  both:
+    from: orders
+    broadcast: {with: named}
+    process:
+      function: tests.end_to_end.co_functions:Told
+      schema: {k: STRING, id: BIGINT}
+      side_outputs: {told: {k: STRING, id: BIGINT}}
+  named: {from: rates, select: [k AS name, rate]}
+sinks:
+  out: {from: both, connector: blackhole}
+  told: {from: told, connector: blackhole}
+"""
 TAGGED = """
   both:
     from: orders
@@ -56,7 +71,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def rows(seed: int) -> dict[str, Rows]:
-    """Orders and rates that are not late; rates of a key have times of their own."""
+    """Orders and rates that are not late; each rate has a time of its own."""
     chance = random.Random(seed)
 
     def time(second: float) -> dt.datetime:
@@ -67,10 +82,10 @@ def rows(seed: int) -> dict[str, Rows]:
     return {"orders": orders, "rates": rates}
 
 
-@pytest.mark.parametrize("function", ["Priced", "PricedBatches"])
+@pytest.mark.parametrize("function", ["Priced", "PricedBatches", "PricedByAll", "PricedByAllBatches"])
 def test_with_keys(spark: SparkSession, function: str) -> None:
-    text = HEAD + PRICED.replace("FUNCTION", function)
-    if function == "PricedBatches":
+    text = HEAD + (BY_ALL if "ByAll" in function else PRICED).replace("FUNCTION", function)
+    if function.endswith("Batches"):
         text = text.replace("  unpriced: {from: unpriced, connector: blackhole}\n", "")
     plan = yaml_plan(text, rows(1))
     results = assert_same_plan(spark, plan, hosted=["CoProcess"])
@@ -82,3 +97,18 @@ def test_without_keys(spark: SparkSession) -> None:
     assert any(isinstance(node, CoProcess) for node in walk_plan(plan))
     (result,) = assert_same_plan(spark, plan, hosted=["CoProcess"])
     assert sum(result.values()) == 74
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_broadcast_stream_reaches_all_partitions_and_the_other_rows_one(spark: SparkSession, alone: bool) -> None:
+    text = HEAD + (TOLD.replace("  both:\n", "  both:\n    parallelism: 1\n", 1) if alone else TOLD)
+    plan = yaml_plan(text, rows(3))
+    main = with_sinks(plan, plan.sinks[:1])
+    (result,) = assert_same_plan(spark, main, hosted=["CoProcess"])
+    assert sum(result.values()) == 60
+    made = translate_shuffled(spark, plan)[id(plan.sinks[0].input)]
+    partitions = 1 if alone else int(spark.conf.get("spark.sql.shuffle.partitions") or "")
+    told = {row["id"]: row["count"] for row in made.sides["told"].data.groupBy("id").count().collect()}
+    assert told == dict.fromkeys(range(1, 15), partitions)
+    dealt = made.main.data.rdd.glom().map(len).collect()
+    assert sum(1 for n in dealt if n) == partitions

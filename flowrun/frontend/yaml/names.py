@@ -13,7 +13,7 @@ from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
 from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 
-SECOND_INPUTS = ("connect",)
+SECOND_INPUTS = ("connect", "broadcast")
 """Keys of a step that name a second stream for its process function."""
 
 

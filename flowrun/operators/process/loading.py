@@ -97,7 +97,7 @@ def _kind(made: type[RichFunction], reference: str, inputs: FunctionInputs) -> F
             FunctionInputs.TWO: f"connect it with its second stream, or {extend}"
             if inputs is FunctionInputs.ONE
             else extend,
-            FunctionInputs.BROADCAST: "connect the stream with other.broadcast('name of the state')",
+            FunctionInputs.BROADCAST: "connect the stream with other.broadcast('name of the state'), in YAML add broadcast: other",
         }
         raise PipelineError.of(
             f"'{reference}' is a {kind.base.__name__}, a function of {kind.inputs.value}, but it is given {inputs.value}",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -15,6 +15,7 @@ from flowrun.spark.frame import KIND as CHANGE
 from flowrun.spark.hosted import wire
 from flowrun.spark.hosted.task import Stage, stage_function
 from flowrun.spark.piping import Pipe
+from flowrun.state.key_groups import hashable_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -47,17 +48,23 @@ class Sorting(Enum):
     """In the order in which they were sent, or arrived."""
 
 
+Spreading: TypeAlias = tuple[int, ...] | None
+"""The columns by whose values the rows of an input are dealt out to partitions: `BY_ROW`, by all that have a hash; `TO_ALL`, not at all."""
+BY_ROW: Spreading = ()
+TO_ALL: Spreading = None
+
+
 @record
 class Exchange:
     """How rows are distributed to the partitions of the next stage.
 
     Attributes:
         partitions: how many partitions there are.
-        keys: for each input the positions of its key columns; None: rows have their target in `TARGET`.
+        keys: for each input the positions of its key columns, or what stands for them; None: rows have their target in `TARGET`.
     """
 
     partitions: int
-    keys: tuple[tuple[int, ...], ...] | None = None
+    keys: tuple[Spreading, ...] | None = None
 
 
 def flow_of(frame: SparkFrame) -> Flow:
@@ -184,25 +191,36 @@ def renumbered_by_time(flow: Flow, partitions: int) -> Flow:
     return replace(flow, data=ranged.withColumn(wire.SEQUENCE, f.monotonically_increasing_id()))
 
 
+def _target(schema: Schema, spreading: Spreading, partitions: int) -> Column:
+    """The partition of a row, or all of them, one row each."""
+    from pyspark.sql import functions as f
+
+    if spreading is TO_ALL:
+        return f.explode(f.sequence(f.lit(0), f.lit(partitions - 1)))
+    names = wire.field_names(schema)
+    columns = spreading or hashable_columns(schema.arrow)
+    if not columns:
+        return f.lit(0)
+    return f.pmod(f.hash(*(f.col(f"{wire.ROW}.{names[k]}") for k in columns)), f.lit(partitions))
+
+
 def _as_input(
     number: int, flow: Flow, schemas: Sequence[Schema], exchange: Exchange | None, *, arrived: bool
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
-    target, sequence = f.col(wire.TARGET), f.col(wire.SEQUENCE)
+    target, sequence = f.col(wire.TARGET).cast("int"), f.col(wire.SEQUENCE)
     if arrived and not flow.arrived:
         sequence = f.array(sequence) if flow.numbered else f.lit(None).cast("array<bigint>")
     if exchange is not None and exchange.keys is not None and exchange.partitions > 1:
-        names = wire.field_names(flow.schema)
-        hashed = f.hash(*(f.col(f"{wire.ROW}.{names[k]}") for k in exchange.keys[number]))
-        target = f.pmod(hashed, f.lit(exchange.partitions))
+        target = _target(flow.schema, exchange.keys[number], exchange.partitions)
     rows = [
         (f.col(wire.ROW) if i == number else f.lit(None).cast(wire.row_type(schema))).alias(wire.row_column(i))
         for i, schema in enumerate(schemas)
     ]
     return flow.data.select(
         f.lit(number).alias(wire.INPUT),
-        target.cast("int").alias(wire.TARGET),
+        target.alias(wire.TARGET),
         wire.ORDER,
         sequence.alias(wire.SEQUENCE),
         wire.TIME,

@@ -12,14 +12,14 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobVertex, OutputEdge, ResultType
-from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner
+from flowrun.graph.partitioner import BroadcastPartitioner, ForwardPartitioner, KeyGroupPartitioner
 from flowrun.operators.asynchronous.factories import AsyncFunctionFactory
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.factories import CalcFactory, PythonFunctionFactory, SinkOperatorFactory, SplitFactory
 from flowrun.operators.joins.factories import LookupJoinFactory
 from flowrun.operators.rows.factories import AssignTimeFactory, ExpandFactory, TableFunctionFactory, UnnestFactory
 from flowrun.operators.sink_constraints import ConstraintEnforcer
-from flowrun.spark.hosted.flows import Exchange, Flow
+from flowrun.spark.hosted.flows import BY_ROW, TO_ALL, Exchange, Flow, Spreading
 
 
 @record
@@ -136,15 +136,24 @@ def input_flows(vertex: JobVertex, flows: Mapping[str, Flow]) -> list[tuple[int,
 def exchange_by_hash(vertex: JobVertex, partitions: int) -> Exchange | None:
     """How rows are distributed to a vertex each of whose partitions is run on its own: rows with equal keys must be in the same one.
 
+    Beside a broadcast input, which all partitions get whole, rows without keys are dealt out.
+
     None: rows stay where they are. `partitions` is the number of partitions of the run; a vertex of parallelism 1 has one.
     """
     if vertex.parallelism == 1:
         return Exchange(1)
     if not vertex.inputs:
         return None
-    keys: dict[int, tuple[int, ...]] = {}
+    is_beside = any(isinstance(edge.partitioner, BroadcastPartitioner) for edge in vertex.inputs)
+    keys: dict[int, Spreading] = {}
     for edge in vertex.inputs:
-        if not isinstance(edge.partitioner, KeyGroupPartitioner):
-            return None
-        keys[edge.input_index] = edge.partitioner.keys
+        match edge.partitioner:
+            case KeyGroupPartitioner(keys=by):
+                keys[edge.input_index] = by
+            case BroadcastPartitioner():
+                keys[edge.input_index] = TO_ALL
+            case _ if is_beside:
+                keys[edge.input_index] = BY_ROW
+            case _:
+                return None
     return Exchange(partitions, tuple(keys[i] for i in sorted(keys)))

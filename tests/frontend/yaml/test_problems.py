@@ -28,6 +28,7 @@ sources:
     watermark: {column: ts, delay: 5s}
 """
 PROCESSES = """
+from flowrun.api.broadcast_function import KeyedBroadcastProcessFunction, broadcast_state
 from flowrun.api.co_process_function import KeyedCoProcessFunction
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction, value_state
 
@@ -46,6 +47,18 @@ class Both(KeyedCoProcessFunction):
 
     def process_element2(self, row, context):
         yield row
+
+class Ruled(KeyedBroadcastProcessFunction):
+    limits = broadcast_state("BIGINT", "STRING")
+
+    def process_element(self, row, context):
+        yield row
+
+    def process_broadcast_element(self, row, context):
+        self.limits.put(row["id"], row["user"])
+
+class Pairs(Ruled):
+    pairs = broadcast_state("BIGINT", "STRING")
 
 class Half(KeyedCoProcessFunction):
     def process_element1(self, row, context):

@@ -97,12 +97,27 @@ CONNECT = RecordSpec(
         ),
     ),
 )
+BROADCAST = RecordSpec(
+    "broadcast",
+    "a broadcast stream",
+    "A second stream for the step's process function, all of whose rows reach every subtask, to be kept in broadcast state: the class "
+    "extends `KeyedBroadcastProcessFunction` or, without `key_by`, `BroadcastProcessFunction`. A name alone stands for `{with: name}`.",
+    (
+        KeySpec("with", REFERENCE, "The second input: rules, limits, settings.", required=True),
+        KeySpec(
+            "states",
+            ListValue(TextValue("a state's name")),
+            "Names of the broadcast states that its rows change; if given, they are compared with those that the class declares.",
+            default="all that the class declares",
+        ),
+    ),
+)
 STEP = RecordSpec(
     "step",
     "a step",
     "What happens to rows. Its parts apply in this order, whatever order they are written in: join, unnest, filter, select, map or "
-    "flat_map, async, match_recognize, window, distinct, over, key_by with process (and connect), aggregate or deduplicate, having, "
-    "top_n, order_by and limit, split.",
+    "flat_map, async, match_recognize, window, distinct, over, key_by with process (and connect or broadcast), aggregate or deduplicate, "
+    "having, top_n, order_by and limit, split.",
     (
         KeySpec("from", REFERENCE, "The input. A step has one of `from`, `sql`, `union`, `intersect` and `except`."),
         KeySpec(
@@ -134,6 +149,11 @@ STEP = RecordSpec(
             "connect",
             RecordValue(CONNECT, REFERENCE),
             "A second stream, whose rows `process` sees as well; `filter`, `select` and the like are about the rows of the first.",
+        ),
+        KeySpec(
+            "broadcast",
+            RecordValue(BROADCAST, REFERENCE),
+            "A second stream, all of whose rows each subtask of `process` sees.",
         ),
         KeySpec(
             "key_by",

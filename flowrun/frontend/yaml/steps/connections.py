@@ -1,10 +1,10 @@
-"""The second stream of a process function: `connect`, whose keys must fit those of the step."""
+"""The second stream of a process function: `connect`, whose keys must fit those of the step, or `broadcast`."""
 
 from __future__ import annotations
 
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.spec import Section
-from flowrun.frontend.yaml.names import second_input
+from flowrun.frontend.yaml.names import SECOND_INPUTS, second_input
 from flowrun.frontend.yaml.queries.entries import EntryReader
 from flowrun.frontend.yaml.steps.keys import KeyedRows, keyed
 from flowrun.frontend.yaml.steps.relational_parts import Tables
@@ -18,8 +18,10 @@ class ConnectionReader:
         self._diagnostics = diagnostics
         self._entries = entries
 
-    def connected(self, section: Section, first: KeyedRows, tables: Tables, stages: Stages) -> KeyedRows | None:
-        """The rows that `connect` names, with its keys, or those of the step; None if something is wrong, which is reported.
+    def second(self, section: Section, first: KeyedRows, tables: Tables, stages: Stages) -> KeyedRows | None:
+        """The rows of the second stream: with its keys, those of the step unless it has some, or broadcast and without.
+
+        None if something is wrong, which is reported.
 
         Args:
             section: the step.
@@ -27,11 +29,11 @@ class ConnectionReader:
             tables: what the step may read, by name.
             stages: of the step.
         """
-        name = second_input(section, "connect")
+        name = next(filter(None, (second_input(section, key) for key in SECOND_INPUTS)), None)
         node = None if name is None else tables.get(name.text)
         if name is None or node is None:
             return None
-        if first.keys is None:
+        if first.keys is None or section.has("broadcast"):
             return KeyedRows(node, None)
         connect = section.section("connect")
         own = connect if connect is not None and connect.has("key_by") else section

@@ -9,7 +9,7 @@ from typing import cast
 
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
-from flowrun.errors import PipelineError
+from flowrun.errors import PipelineError, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
@@ -19,7 +19,7 @@ from flowrun.operators.function_loading import load_function, takes_context
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.function_kinds import FunctionInputs
-from flowrun.operators.process.loading import load_process_function
+from flowrun.operators.process.loading import broadcast_states, load_process_function
 from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import AsyncMap, AsyncRetries, FunctionWindows, NodeHints, PlanNode, Process, PythonMap
 from flowrun.plan.windows import CustomWindow, SessionWindow, UserClass
@@ -169,7 +169,10 @@ class PythonReader:
             second: those of the other stream.
             hints: of the node.
         """
-        called = self._process_class(step, partial(_check_co_process, step))
+        if step.has("broadcast"):
+            called = self._process_class(step, partial(self._check_broadcast, step))
+        else:
+            called = self._process_class(step, partial(_check_co_process, step))
         schema, sides = self._process_schemas(step, None if first is None else first.node)
         if called is None or first is None or second is None or schema is None or sides is None:
             return None
@@ -182,6 +185,7 @@ class PythonReader:
             arguments=called.arguments,
             left_keys=first.keys,
             right_keys=second.keys,
+            broadcast=step.has("broadcast"),
             null_keys=NullKeys(step.text("null_keys") or "fail"),
             side_outputs=sides,
             search_path=self._search_path,
@@ -198,6 +202,28 @@ class PythonReader:
         if section is None or not section.broken("with"):
             self._report(function, lambda: check(recipe))
         return recipe
+
+    def _check_broadcast(self, step: Section, recipe: FunctionRecipe) -> None:
+        """Raise PipelineError as `_check_co_process`; states that `broadcast` names and the function does not declare are reported."""
+        declared = broadcast_states(recipe, keyed=step.has("key_by"))
+        broadcast = step.section("broadcast")
+        if broadcast is None or not broadcast.has("states") or broadcast.broken("states"):
+            return
+        states = broadcast.scalars("states")
+        unknown = [state for state in states if state.text not in declared]
+        for state in unknown:
+            self._diagnostics.error(
+                f"'{recipe.reference}' declares no broadcast state '{state.text}'",
+                state.location,
+                hint=did_you_mean(state.text, declared) or f"it declares: {', '.join(declared) or 'none'}",
+            )
+        missing = set(declared) - {state.text for state in states}
+        if missing and not unknown:
+            self._diagnostics.error(
+                f"'{recipe.reference}' declares the broadcast state '{min(missing)}', which 'states' does not name",
+                broadcast.at("states"),
+                hint=f"write states: [{', '.join(declared)}], or leave it out",
+            )
 
     def _process_schemas(
         self, step: Section, node: PlanNode | None

@@ -81,9 +81,11 @@ def _aggregates(section: Section) -> Iterator[_Problem]:
 
 
 def _second_input(section: Section) -> Iterator[_Problem]:
-    for key in SECOND_INPUTS:
-        if not section.has(key):
-            continue
+    given = [key for key in SECOND_INPUTS if section.has(key)]
+    for other in given[1:]:
+        hint = "use a second step, or union the streams before"
+        yield other, f"a function reads one further stream: a step has either '{given[0]}' or '{other}'", hint
+    for key in given:
         if not section.has("process"):
             yield key, f"'{key}' needs 'process'", "add process: module:Class, a function of both streams"
         if section.has("window"):

@@ -207,7 +207,7 @@ class StepReader:
     ) -> PlanNode | None:
         """The rows of a function of two streams; its side outputs are added to `outputs`."""
         first = self._keyed_rows(section, node, stages)
-        second = None if first is None else self._connections.connected(section, first, tables, stages)
+        second = None if first is None else self._connections.second(section, first, tables, stages)
         process = self._functions.read_co_process(section, first, second, stages.hints("process"))
         sides = None if process is None else process.side_outputs
         _add_side_outputs(section.section("process"), process, sides, outputs)
