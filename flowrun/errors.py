@@ -208,8 +208,21 @@ class StateError(FlowrunError):
     """A checkpoint, savepoint or state table is missing, damaged or does not fit the pipeline."""
 
 
+class PartitionLostError(FlowrunError):
+    """Rows of an exchange cannot be read any more: its producer, subtask `subtask` of data set `data_set_id`, has to make them again."""
+
+    def __init__(self, message: str, *, data_set_id: str, subtask: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.data_set_id = data_set_id
+        self.subtask = subtask
+
+
 class ClusterError(FlowrunError):
     """Processes of a cluster cannot reach, trust or understand each other."""
+
+
+class RpcError(ClusterError):
+    """A value cannot be sent to another process, or what another process sent is no value of the type that was expected."""
 
 
 class NoResourceAvailableError(ClusterError):

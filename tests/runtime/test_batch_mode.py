@@ -19,7 +19,7 @@ from runtime_fakes import Collect, ListSource, Seen, job, pairs, random_rows, ro
 from flowrun.core.clock import SystemClock
 from flowrun.core.elements import IDLE, MAX_WATERMARK, RecordBatch, Watermark
 from flowrun.core.recovery import RestartSettings
-from flowrun.errors import ConnectorError, JobFailedError, StateError
+from flowrun.errors import ConnectorError, JobFailedError, PartitionLostError, StateError
 from flowrun.graph.job_graph import JobGraph, JobSettings, ResultType
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.job_status import JobResult
@@ -149,7 +149,7 @@ def test_damaged_files_are_noticed(tmp_path: Path) -> None:
     graph = replace(graph, settings=replace(BATCH, restart=RestartSettings("fixed_delay", attempts=1, delay_ms=0)))
     with pytest.raises(JobFailedError) as caught:
         run(graph, tmp_path)
-    assert isinstance(caught.value.__cause__, blocking.PartitionLostError)
+    assert isinstance(caught.value.__cause__, PartitionLostError)
     assert "spilled rows are lost" in str(caught.value.__cause__)
     assert list(tmp_path.iterdir()) == []
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from flowrun.errors import PartitionLostError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
 from flowrun.graph.job_graph import ResultType
 from flowrun.runtime.jobmaster.regions import PipelinedRegion, regions
-from flowrun.runtime.network.blocking import PartitionLostError
 
 Holds = Callable[[ExecutionVertexId], bool]
 """Whether something is so of a subtask's present attempt."""
@@ -60,7 +60,7 @@ class Stages:
     def failed(self, error: BaseException) -> None:
         """A subtask failed. If that is because a partition cannot be read any more, who wrote it must do so again."""
         if isinstance(error, PartitionLostError):
-            self._complete.discard(error.partition)
+            self._complete.discard(PartitionId(error.data_set_id, error.subtask))
 
     def lost(self, vertices: Iterable[ExecutionVertexId]) -> list[PartitionId]:
         """What these subtasks wrote is gone; gives the partitions that were complete."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, concat_batches
-from flowrun.errors import FlowrunError
+from flowrun.errors import PartitionLostError
 from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.network.buffer_pool import SharedSlots, slots_for
 from flowrun.runtime.network.spilled_rows import Layout, cannot_spill, from_columns, layout_of, to_columns
@@ -24,17 +24,6 @@ from flowrun.runtime.network.subpartition import ANY_CREDIT, Control, Data, Sett
 
 WORTH_A_RECORD_ROWS = 8192
 """A record of a file has some hundred bytes beside its columns, and is a batch for who reads it."""
-
-
-class PartitionLostError(FlowrunError):
-    """What was spilled cannot be read any more. Whoever wrote the partition has to do so again."""
-
-    def __init__(self, partition: PartitionId, path: Path, cause: str) -> None:
-        super().__init__(
-            f"spilled rows are lost: {path} {cause}",
-            hint="keep other programs away from that folder, or set TMPDIR to another one; with a restart strategy they are made again",
-        )
-        self.partition = partition
 
 
 class BlockingSubpartition:
@@ -253,6 +242,15 @@ class BlockingView:
                 self._readers[layout] = iter(pa.ipc.open_stream(mapped))
             return next(self._readers[layout])
         except FileNotFoundError as error:
-            raise PartitionLostError(self._subpartition.partition, path, "is gone") from error
+            raise _lost(self._subpartition.partition, path, "is gone") from error
         except (OSError, pa.ArrowException, StopIteration) as error:
-            raise PartitionLostError(self._subpartition.partition, path, f"is damaged: {error}") from error
+            raise _lost(self._subpartition.partition, path, f"is damaged: {error}") from error
+
+
+def _lost(partition: PartitionId, path: Path, cause: str) -> PartitionLostError:
+    return PartitionLostError(
+        f"spilled rows are lost: {path} {cause}",
+        data_set_id=partition.data_set_id,
+        subtask=partition.subtask,
+        hint="keep other programs away from that folder, or set TMPDIR to another one; with a restart strategy they are made again",
+    )

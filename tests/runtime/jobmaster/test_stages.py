@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from flowrun.errors import DataError
+from flowrun.errors import DataError, PartitionLostError
 from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId, build_execution_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
@@ -13,7 +11,6 @@ from flowrun.runtime.jobmaster.restart import FixedDelay
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.messages import TaskFailure, TaskUpdate
-from flowrun.runtime.network.blocking import PartitionLostError
 from tests.job_graphs import Edge, Vertex, job_graph
 from tests.slot_grants import handle
 
@@ -111,7 +108,7 @@ def test_a_lost_partition_has_its_producer_run_again() -> None:
     story = Story()
     story.give(events.StartJob())
     story.run("a_0", "a_1", "b_0")
-    lost = PartitionLostError(OF_B, Path("file"), "is gone")
+    lost = PartitionLostError("gone", data_set_id=OF_B.data_set_id, subtask=OF_B.subtask)
     assert story.fail("join_0", lost) == ["b_0"], "readers wait for it"
     assert story.run("b_0") == ["join_0", "join_1"]
     story.run("join_0", "join_1", "sink_0", "sink_1")
@@ -122,7 +119,7 @@ def test_the_loss_of_what_was_released_goes_back_to_the_beginning() -> None:
     story = Story()
     story.give(events.StartJob())
     story.run("a_0", "a_1", "b_0", "join_0", "join_1")
-    lost = PartitionLostError(PartitionId("join-sink-2", 0), Path("file"), "is gone")
+    lost = PartitionLostError("gone", data_set_id="join-sink-2", subtask=0)
     assert story.fail("sink_0", lost) == ["a_0", "a_1", "b_0"]
 
 
