@@ -136,6 +136,19 @@ def test_timers_fire_between_the_same_rows(tmp_path: Path, seed: int, punctuated
         )
 
 
+@pytest.mark.parametrize("seed", everyday(range(10), 4))
+def test_tasks_behind_a_source_subtask_without_rows_hold_nothing_back(tmp_path: Path, seed: int) -> None:
+    """Without chaining each operator has tasks of its own; those behind the subtasks that read nothing are late to begin, and to end."""
+    rng = random.Random(seed)
+    rows, delay = make_rows(rng, rng.choice((3, 60))), rng.choice((0, 20))
+    slow = {"function": "tests.end_to_end.timed_functions:SlowToOpen", "schema": {"k": "STRING", "wait": "BIGINT"}}
+    document = pipeline(
+        {"slow": {"from": "kept", "process": slow}, "told": {"from": "slow", **DIARY}}, "told", False, delay
+    )
+    found = run(tmp_path, rows, document, parallelism=3, batch_rows=7, chaining="false")
+    assert found == diary(rows, False, delay)
+
+
 WINDOWS = [
     ({"type": "tumbling", "size": "200ms"}, {"every": "20ms"}),
     ({"type": "tumbling", "size": "200ms"}, {"every": "30ms", "count": 4}),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flowrun.api.process_function import KeyedProcessContext, KeyedProcessFunction, ValueState, value_state
+from flowrun.api.process_function import (
+    KeyedProcessContext,
+    KeyedProcessFunction,
+    OpenContext,
+    ProcessContext,
+    ProcessFunction,
+    ValueState,
+    value_state,
+)
 
 
 class Diary(KeyedProcessFunction):
@@ -41,3 +50,16 @@ class Diary(KeyedProcessFunction):
             "seen": self.seen.value(),
             "watermark": context.current_watermark,
         }
+
+
+class SlowToOpen(ProcessFunction):
+    """Passes rows on; all subtasks but the first take their time before they begin."""
+
+    def open(self, context: OpenContext) -> None:
+        """Wait."""
+        if context.subtask:
+            time.sleep(0.15)
+
+    def process_element(self, row: Mapping[str, Any], context: ProcessContext) -> Mapping[str, Any]:
+        """Pass it on."""
+        return {"k": row["k"], "wait": row["wait"]}

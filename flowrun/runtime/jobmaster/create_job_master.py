@@ -16,6 +16,7 @@ from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.ordered_sources import OrderedSources
 from flowrun.runtime.jobmaster.recovery import Recovery
 from flowrun.runtime.jobmaster.restart import restart_strategy
 from flowrun.runtime.jobmaster.scheduler import Scheduler
@@ -23,7 +24,7 @@ from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
 from flowrun.runtime.jobmaster.scheduler_events import ResultsCommitted
 from flowrun.runtime.jobmaster.slot_requests import SlotRequests
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
-from flowrun.runtime.jobmaster.sources import JobSources, sources_in_order
+from flowrun.runtime.jobmaster.sources import JobSources
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.mailbox import Mail, Mailbox
 from flowrun.runtime.metrics import MetricRegistry
@@ -80,7 +81,7 @@ def create_job_master(
         post=post,
         send=tasks.send_split,
         failed=driver.fail,
-        in_order=sources_in_order(graph),
+        in_order=OrderedSources(graph),
     )
 
     def submit(request: SnapshotRequested) -> None:

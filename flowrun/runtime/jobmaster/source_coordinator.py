@@ -44,7 +44,8 @@ class SourceCoordinator:
         self._enumerator: SplitEnumerator | None = None
         self._waiting: deque[SplitRequest] = deque()
         self._unneeded_end_first = unneeded_end_first and parallelism > 1
-        self._looks_ahead = False
+        self.looks_ahead = False
+        """Whether the first request is to find out who gets no split."""
         self._unneeded: set[int] = set()
         """Subtasks that get no split and have not ended."""
         self._began: bytes | None = (
@@ -58,7 +59,7 @@ class SourceCoordinator:
         self._waiting.clear()
         self._left = None
         self._unneeded = set()
-        self._looks_ahead = self._unneeded_end_first and restored is None
+        self.looks_ahead = self._unneeded_end_first and restored is None
         try:
             self._enumerator = self._source.create_enumerator(self._parallelism, self._clock, restored)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -82,7 +83,7 @@ class SourceCoordinator:
     def begin_again(self, restored: JsonValue = None) -> None:
         """Start where the run began: with what there was then, if the source may find other things now."""
         self.start(restored if self._began is None else orjson.loads(zlib.decompress(self._began)))
-        self._looks_ahead = self._unneeded_end_first and restored is None
+        self.looks_ahead = self._unneeded_end_first and restored is None
 
     def end(self, left: JsonValue) -> None:
         """The source has been read to its end; `left` is its enumerator's snapshot then, which stays as it is."""
@@ -108,14 +109,20 @@ class SourceCoordinator:
 
     def request(self, request: SplitRequest) -> list[SplitAnswer]:
         """A reader asks; it waits if there is nothing now but may be later."""
-        if self._looks_ahead:
-            self._looks_ahead = False
-            self._unneeded = self._without_split()
+        self.look_ahead()
         self._waiting.append(request)
         return self._serve()
 
+    def look_ahead(self) -> frozenset[int]:
+        """If a run begins: the subtasks that will get no split. Until `ended` was called for each of them, nobody gets one."""
+        if not self.looks_ahead:
+            return frozenset()
+        self.looks_ahead = False
+        self._unneeded = self._without_split()
+        return frozenset(self._unneeded)
+
     def ended(self, subtask: int) -> list[SplitAnswer]:
-        """A reader has ended; serve who waits for that."""
+        """A reader has ended, and who reads from it alone; serve who waits for that."""
         if subtask not in self._unneeded:
             return []
         self._unneeded.remove(subtask)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 
-from flowrun.api.source import Boundedness, JsonValue
+from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.jobmaster.regions import regions
+from flowrun.runtime.jobmaster.ordered_sources import OrderedSources
 from flowrun.runtime.jobmaster.source_coordinator import SourceCoordinator, SplitAnswer
 from flowrun.runtime.mailbox import Post
 from flowrun.runtime.messages import SplitRequest
@@ -26,26 +27,6 @@ class SourceError(Exception):
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.source = source
-
-
-def sources_in_order(graph: ExecutionGraph) -> frozenset[str]:
-    """Vertices with bounded sources whose watermarks count between rows, all of whose subtasks run at the same time.
-
-    Subtasks of several pipelined regions may run one after the other; nothing behind them reads from two of them, either.
-    """
-    found = {
-        vertex.vertex_id
-        for vertex in graph.job_graph.vertices
-        for operator in vertex.operators
-        if operator.source is not None
-        and operator.exact_watermarks
-        and operator.source.boundedness is Boundedness.BOUNDED
-        and vertex.parallelism > 1
-    }
-    if not found:
-        return frozenset()
-    spread = {v: sum(any(m.vertex_id == v for m in r.vertices) for r in regions(graph)) for v in found}
-    return frozenset(v for v, count in spread.items() if count == 1)
 
 
 class _Source:
@@ -67,7 +48,7 @@ class JobSources:
         post: puts a mail into the job master's mailbox.
         send: takes the answers for readers.
         failed: is told when discovery fails.
-        in_order: vertices with sources whose subtasks run at the same time, and whose watermarks count between rows.
+        in_order: sources whose subtasks without a split end before the others begin; None: there are none.
     """
 
     def __init__(
@@ -79,13 +60,16 @@ class JobSources:
         post: Post,
         send: Callable[[SplitAnswer], None],
         failed: Callable[[SourceError], None],
-        in_order: Collection[str] = (),
+        in_order: OrderedSources | None = None,
     ) -> None:
         self._timers = timers
         self._post = post
         self._send = send
         self._failed = failed
         self._closed = False
+        self._in_order = in_order
+        self._to_end: dict[ExecutionVertexId, set[ExecutionVertexId]] = {}
+        """Source subtask without a split → the subtasks that must have ended before it counts as ended."""
         self._sources = {
             vertex.vertex_id: _Source(
                 operator.operator_id,
@@ -94,7 +78,7 @@ class JobSources:
                     operator.source,
                     vertex.parallelism,
                     clock,
-                    unneeded_end_first=vertex.vertex_id in in_order,
+                    unneeded_end_first=in_order is not None and vertex.vertex_id in in_order.vertices,
                 ),
             )
             for vertex in job_graph.vertices
@@ -161,6 +145,7 @@ class JobSources:
             if vertices is not None and vertex_id not in vertices:
                 continue
             source.starts += 1
+            self._to_end = {s: left for s, left in self._to_end.items() if s.vertex_id != vertex_id}
             saved = None if restored is None else restored.operators.get(source.operator_id)
             try:
                 if vertex_id in finished:
@@ -194,7 +179,18 @@ class JobSources:
             SourceError: the enumerator failed.
         """
         source = self._sources[request.vertex.vertex_id]
+        if self._in_order is not None and source.coordinator.looks_ahead:
+            self._look_ahead(self._in_order)
         self._answer(source, lambda: source.coordinator.request(request))
+
+    def _look_ahead(self, in_order: OrderedSources) -> None:
+        unneeded: list[ExecutionVertexId] = []
+        for vertex_id, source in self._sources.items():
+            try:
+                unneeded += (ExecutionVertexId(vertex_id, s) for s in sorted(source.coordinator.look_ahead()))
+            except Exception as error:
+                raise SourceError(source.coordinator.name) from error
+        self._to_end |= in_order.must_end(unneeded)
 
     def ended(self, vertex: ExecutionVertexId) -> None:
         """A subtask has ended well.
@@ -202,9 +198,12 @@ class JobSources:
         Raises:
             SourceError: the enumerator failed.
         """
-        source = self._sources.get(vertex.vertex_id)
-        if source is not None:
-            self._answer(source, lambda: source.coordinator.ended(vertex.subtask))
+        for source_vertex, left in list(self._to_end.items()):
+            left.discard(vertex)
+            if not left:
+                del self._to_end[source_vertex]
+                source = self._sources[source_vertex.vertex_id]
+                self._answer(source, partial(source.coordinator.ended, source_vertex.subtask))
 
     def snapshot(self) -> dict[str, JsonValue]:
         """Operator id → what its enumerator needs to restore from here.
