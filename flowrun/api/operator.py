@@ -138,6 +138,8 @@ class OperatorContext:
     """Whether an operator behind this one does."""
     sorted_inputs: bool = False
     """Batch mode: rows come key after key, and `EndsKeys.end_keys` says that those so far are complete."""
+    speaks_for_all: bool = True
+    """Of what all subtasks see alike, as rows of a broadcast stream, only the subtask of which this is true counts and tells."""
     wall_clock: RowTimes | None = None
     """Of an operator that goes by local time: watermarks and processing time are local then, and rows' times are to be asked here."""
 

@@ -105,6 +105,7 @@ class OperatorHarness:
             unbounded=unbounded,
             checkpointing=checkpointing,
             pause=self._pause,
+            speaks_for_all=subtask == 0,
         )
         if open:
             self.start()

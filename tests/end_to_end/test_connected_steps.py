@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flowrun.errors import JobFailedError
 from tests.end_to_end.running import json_rows, run_text
 
 FUNCTIONS = "tests.end_to_end.co_functions"
@@ -162,3 +163,36 @@ def test_every_subtask_is_told_all_rows_of_a_broadcast_stream(tmp_path: Path) ->
     sinks = '  told: {from: told, connector: filesystem, path: "FOLDER/told", format: json}\n'
     assert run(tmp_path, steps, sinks=sinks, parallelism=3) == Counter((o["k"], o["id"]) for o in orders)
     assert values(tmp_path / "told") == Counter({(r["name"], n): 3 for n, r in enumerate(rates, 1)})
+
+
+@pytest.mark.parametrize("by_all", [False, True], ids=["connect", "broadcast"])
+@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 131_072), (2, 7)])
+def test_rows_of_either_stream_that_fail_are_kept_aside_once(
+    tmp_path: Path, parallelism: int, batch_rows: int, by_all: bool
+) -> None:
+    orders, rates = write_inputs(tmp_path, 9)
+    steps = step("PricedByAll" if by_all else "Priced", "fail", bad=17)
+    found = run(tmp_path, steps, on_error="dead-letter", parallelism=parallelism, batch_rows=batch_rows)
+    good = [o for o in orders if o["id"] != 17 and o["k"] is not None]
+    known = [r for r in rates if r["rate"] != 17 and (by_all or r["name"] is not None)]
+    assert found == priced(good, known, nulls=False, by_all=by_all)[0]
+    letters = json_rows(tmp_path / "dead")
+    nameless = 0 if by_all else sum(r["name"] is None and r["rate"] != 17 for r in rates)
+    bad_rate = next(r for r in rates if r["rate"] == 17)
+    without_key = sum(o["k"] is None for o in orders) + nameless + (not by_all and bad_rate["name"] is None)
+    kinds = Counter(letter["kind"] for letter in letters)
+    assert {letter["place"] for letter in letters} == {"step 'both'"}
+    assert kinds["key"] == without_key
+    told = Counter(json.loads(str(e["text"])).get("rate", "an order") for e in letters if e["kind"] == "function")
+    assert told == Counter({"an order": 1, 17: 1} if by_all or bad_rate["name"] is not None else {"an order": 1})
+
+
+@pytest.mark.parametrize("side", ["orders", "rates"])
+def test_a_null_key_of_either_stream_fails_the_job(tmp_path: Path, side: str) -> None:
+    for name in ("orders", "rates"):
+        (tmp_path / name).mkdir()
+        key = {"orders": "k", "rates": "name"}[name]
+        row = {key: None if name == side else "a", "id": 1, "rate": 1, "ts": stamp(0)}
+        (tmp_path / name / "rows.json").write_text(json.dumps(row) + "\n")
+    with pytest.raises(JobFailedError, match=r"operator 'both'.*key.*NULL"):
+        run(tmp_path, step(nulls="fail"))

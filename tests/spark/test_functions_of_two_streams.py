@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +13,14 @@ import pytest
 from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import walk_plan
 from flowrun.plan.rewrites.traversal import with_sinks
+from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.embedded import JobStateOptions, run_embedded
+from flowrun.runners.spark import run_batch
+from flowrun.spark.arrow import from_spark
+from flowrun.spark.savepoint import leave_savepoint
+from flowrun.spark.session import SparkOptions
+from tests.end_to_end.running import bag, json_rows
+from tests.end_to_end.test_connected_steps import PIPELINE, priced, run, step, values, write_inputs
 from tests.spark.plans import assert_same_plan, translate_shuffled, yaml_plan
 
 if TYPE_CHECKING:
@@ -112,3 +122,41 @@ def test_a_broadcast_stream_reaches_all_partitions_and_the_other_rows_one(spark:
     assert told == dict.fromkeys(range(1, 15), partitions)
     dealt = made.main.data.rdd.glom().map(len).collect()
     assert sum(1 for n in dealt if n) == partitions
+
+
+@pytest.mark.parametrize("function", ["Priced", "PricedByAll"])
+def test_dead_letters_are_those_of_the_stream(spark: SparkSession, tmp_path: Path, function: str) -> None:
+    write_inputs(tmp_path, 9)
+    steps = step(function, "fail", bad=17)
+    wanted = run(tmp_path, steps, on_error="dead-letter", parallelism=2)
+    letters = bag(json_rows(tmp_path / "dead"))
+    for folder in ("out", "dead"):
+        (tmp_path / folder).rename(tmp_path / f"{folder} of the stream")
+    run_batch(compile_pipeline(tmp_path / "pipeline.yaml", {}, {"settings.mode": "batch"}), SparkOptions())
+    assert values(tmp_path / "out") == wanted
+    assert bag(json_rows(tmp_path / "dead")) == letters
+    assert letters
+
+
+@pytest.mark.parametrize("function", ["Priced", "PricedByAll", "PricedByAllBatches"])
+def test_a_backfill_leaves_its_state_to_the_stream(spark: SparkSession, tmp_path: Path, function: str) -> None:
+    orders, rates = write_inputs(tmp_path, 4)
+    steps = step(function)
+    if function.endswith("Batches"):
+        steps = steps.replace("with: {bad: -1}", "").replace("side_outputs", "#")
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.format(folder=tmp_path, steps=steps, on_error="fail"))
+    middle = dt.datetime(2024, 3, 1, 10, 0, 6, 500_000, dt.UTC)
+    handed = compile_pipeline(path, {}, {"settings.parallelism": "2"})
+    over = leave_savepoint(
+        handed, spark, int(middle.timestamp() * 1000), str(tmp_path / "savepoints"), now_ms=1_800_000_000_000
+    )
+    ((_, frame),) = over.outputs
+    table = from_spark(frame.data.select("k", "id", "rate"), frame.schema)
+    before = Counter(tuple(row.values()) for row in table.to_pylist())
+    state = JobStateOptions(str(tmp_path / "state"), restore_from=over.finish().path)
+    run_embedded(compile_pipeline(path, {}, {"settings.parallelism": "3"}).job_graph, state=state)
+    after = values(tmp_path / "out")
+    assert before
+    assert after
+    assert before + after == priced(orders, rates, nulls=True, by_all=function != "Priced")[0]

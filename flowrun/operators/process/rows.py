@@ -129,8 +129,7 @@ class RowProcessOperator(ProcessOperator):
             except Exception as error:
                 if self._is_between:
                     raise
-                method = self._settings.loaded.methods[input_index]
-                self._leave_out(batch, position if outputs.row is not None else None, error, method)
+                self._leave_out(batch, position if outputs.row is not None else None, error, input_index)
                 continue
             break
         self._access.writable = False
@@ -151,21 +150,24 @@ class RowProcessOperator(ProcessOperator):
             self._objects.cursor.leave()
         return enumerate(zip(rows, keys, times, kinds))  # noqa: B905  # endless repeats
 
-    def _leave_out(self, batch: RecordBatch, position: int | None, error: Exception, method: str) -> None:
+    def _leave_out(self, batch: RecordBatch, position: int | None, error: Exception, input_index: int) -> None:
         """Go on without a row that fails, if rows are left out; else this is the end of the job.
 
         `position` is that of the row at which the function was called, None while rows are sent; an error that names another row is right.
+        A row of a broadcast stream fails in all subtasks alike, and is counted once. What fails for a key is no row's fault.
         """
-        failures = self._failures
+        failures, method = self._failures, self._settings.loaded.methods[input_index]
         assert failures is not None
         row = error.row if isinstance(error, DataError) and error.row is not None else position
-        if row is None or not failures.isolates or is_from_outside(error):
+        of_key = self._keyless is not None and self._keyless.has_raised(error)
+        if row is None or of_key or not failures.isolates or is_from_outside(error):
             self._fail(error, method, position, batch.columns)
         failure = self._failure(error, method, row, batch.columns)
         if not isinstance(failure, DataError):
             self._fail(error, method, position, batch.columns)
         self._outputs.discard(row)
-        failures.add(batch.slice(row, 1), RowFault.FUNCTION, failure)
+        if not self._settings.inputs[input_index].broadcast or self.context.speaks_for_all:
+            failures.add(batch.slice(row, 1), RowFault.FUNCTION, failure)
 
     def _flush(self) -> None:
         self._outputs.row = self._outputs.kind = None
@@ -225,7 +227,7 @@ class _RowContext:
 class _KeyedBroadcastRowContext(_RowContext):
     """See `KeyedBroadcastContext`."""
 
-    __slots__ = ("_objects",)
+    __slots__ = ("_objects", "_raised")
 
     def __init__(
         self,
@@ -236,9 +238,22 @@ class _KeyedBroadcastRowContext(_RowContext):
     ) -> None:
         super().__init__(outputs, watermark, now)
         self._objects = objects
+        self._raised: Exception | None = None
 
     def apply_to_keyed_state(self, state: Any, function: Callable[[tuple[Any, ...], Any], None]) -> None:
-        self._objects.each_key(state, function)
+        try:
+            self._objects.each_key(state, function)
+        except Exception as error:
+            self._raised = error
+            raise
+
+    def has_raised(self, error: BaseException | None) -> bool:
+        """Whether the error, or what it was raised because of, came while keyed state was gone through."""
+        while error is not None and self._raised is not None:
+            if error is self._raised:
+                return True
+            error = error.__cause__ or error.__context__
+        return False
 
 
 class _KeyedRowContext(_RowContext):

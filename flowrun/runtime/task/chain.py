@@ -55,6 +55,8 @@ class ChainEnvironment:
     lineage: str = ""
     first_checkpoint_id: int = 1
     activity: SubtaskActivity = field(default_factory=private_activity)
+    speaks_for_all: bool | None = None
+    """See `OperatorContext.speaks_for_all`; None: if it is the first subtask."""
 
 
 @record
@@ -398,6 +400,9 @@ class OperatorChain:
             exact_watermarks=chained.exact_watermarks,
             exact_behind=chained.exact_behind,
             sorted_inputs=chained.sorted_inputs,
+            speaks_for_all=environment.subtask == 0
+            if environment.speaks_for_all is None
+            else environment.speaks_for_all,
         )
 
 

@@ -126,6 +126,7 @@ class _StageTask:
             pause=self._time.pause,
             job_id="",
             settings=stage.settings,
+            speaks_for_all=partition == 0,
         )
         self._chain = OperatorChain(vertex, self._writers, environment)
         self._reached = MIN_TIMESTAMP

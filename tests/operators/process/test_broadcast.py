@@ -306,6 +306,49 @@ def test_rules_that_fail_are_left_out() -> None:
     assert harness.metrics.count("numRecordsSkipped") == 1
 
 
+def test_a_rule_that_fails_in_all_subtasks_is_counted_once() -> None:
+    for subtask, counted in ((0, 1), (1, 0), (2, 0)):
+        factory = factory_of("Match", PLAIN, errors=RowErrors(OnError.SKIP, "step 's'"))
+        harness = OperatorHarness(factory, schema=[ORDERS, RULES], inputs=2, subtask=subtask, parallelism=3)
+        rules(harness, ("a", 0), ("b", 3))
+        orders(harness, ("a", 1), ("b", 2))
+        assert harness.rows() == [("b", 2, 4)]
+        assert harness.metrics.count("numRecordsSkipped") == counted
+
+
+class Divides(KeyedBroadcastProcessFunction):
+    """Each rule divides by the sums of all keys; with `wrap` what goes wrong is raised as something else."""
+
+    sums = reducing_state("sum", "BIGINT")
+
+    def __init__(self, wrap):
+        self.wrap = wrap
+
+    def process_element(self, row, context):
+        self.sums.add(row["n"])
+
+    def process_broadcast_element(self, row, context):
+        if row["factor"] == 0:
+            raise ValueError("no factor")
+        try:
+            context.apply_to_keyed_state(self.sums, lambda key, sums: row["factor"] // sums.get())
+        except ZeroDivisionError as error:
+            if self.wrap:
+                raise ValueError("a sum of zero") from error
+            raise
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_what_fails_for_a_key_of_one_subtask_is_no_fault_of_the_rule(wrap: bool) -> None:
+    harness = run("Divides", arguments={"wrap": wrap}, errors=RowErrors(OnError.SKIP, "step 's'"))
+    orders(harness, ("a", 1))
+    rules(harness, ("x", 0), ("y", 3))
+    assert harness.metrics.count("numRecordsSkipped") == 1
+    orders(harness, ("b", 0))
+    with pytest.raises(DataError, match=r"process_broadcast_element raised .*zero"):
+        rules(harness, ("z", 1))
+
+
 @pytest.mark.parametrize("form", ["", "Batch"])
 @pytest.mark.parametrize(
     ("what", "message"),
