@@ -10,14 +10,16 @@ import sys
 import threading
 import traceback
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from flowrun.api.source import Split
 from flowrun.core.clock import Clock, ForwardClock
 from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile, ResourceSpec
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId, build_execution_graph
@@ -26,10 +28,11 @@ from flowrun.runtime.jobmaster.create_job_master import create_job_master
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
-from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
+from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecutorGateway
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
+from flowrun.runtime.slot_messages import SlotProvider
 from flowrun.runtime.slot_pool import LocalSlots, SlotPool
 from flowrun.runtime.task.create_task import create_task
 from flowrun.runtime.task.stream_task import StreamTask
@@ -79,13 +82,19 @@ class LocalTaskExecutor:
         self._metrics = metrics
         self._storage = storage
         self._uploads = ThreadPoolExecutor(UPLOAD_THREADS, "flowrun-upload")
-        self._job_master: JobMasterGateway | None = None
+        self._connected: JobMasterGateway | None = None
         self._lock = threading.Lock()
         self._tasks: dict[str, StreamTask] = {}
 
     def connect(self, job_master: JobMasterGateway) -> None:
         """Set whom subtasks report to; before the first deployment."""
-        self._job_master = job_master
+        self._connected = job_master
+
+    @property
+    def job_master(self) -> JobMasterGateway:
+        """Whom subtasks report to."""
+        assert self._connected is not None
+        return self._connected
 
     def deploy(self, deployment: TaskDeployment) -> None:
         """Create a subtask and start its thread.
@@ -93,7 +102,6 @@ class LocalTaskExecutor:
         Raises:
             ClusterError: no buffer slots are left.
         """
-        assert self._job_master is not None
         vertex = self._graph.vertex(deployment.vertex)
         self._forget_earlier(vertex.id)
         partitions = [self._network.create_partition(p) for p in vertex.partitions]
@@ -103,7 +111,7 @@ class LocalTaskExecutor:
             self._graph,
             partitions,
             gates,
-            job_master=self._job_master,
+            job_master=self.job_master,
             timers=self._timers,
             clock=self._clock,
             metrics=self._metrics,
@@ -203,6 +211,81 @@ class LocalTaskExecutor:
             return self._tasks.get(attempt_id)
 
 
+class JobExecutor(TaskExecutorGateway, Protocol):
+    """What runs the subtasks of one job, here or elsewhere."""
+
+    def connect(self, job_master: JobMaster) -> None:
+        """Set whom subtasks report to; before the first deployment."""
+        ...
+
+    def describe_stuck(self, attempt_ids: Sequence[str]) -> tuple[str, ...]:
+        """Which of these subtasks still run, and where their threads are."""
+        ...
+
+    def end(self, stuck: Sequence[str]) -> None:
+        """Join all threads but those of `stuck` attempts, and free what the job had."""
+        ...
+
+
+@record(eq=False)
+class JobSurroundings:
+    """What a job master needs of the cluster that it is in.
+
+    Attributes:
+        clock: processing time.
+        timers: for periodic work.
+        slots: whoever has slots.
+        metrics: of the job.
+        address_of: worker → address of its data server.
+    """
+
+    clock: ForwardClock
+    timers: TimerThread
+    slots: SlotProvider
+    metrics: MetricRegistry
+    address_of: Callable[[str], str] = lambda _: ""
+
+
+def start_job(
+    opened: OpenedState,
+    graph: ExecutionGraph,
+    executor: JobExecutor,
+    surroundings: JobSurroundings,
+    *,
+    job_id: str,
+    hooks: Sequence[MasterHook] = (),
+) -> JobMaster:
+    """Start a job whose subtasks run on `executor`. The opened state is closed at the end of the job, or if it does not begin."""
+    clock = surroundings.clock
+    if opened.restored is not None:
+        behind_ms = clock.not_before(opened.restored.metadata.completed_ms)
+        if behind_ms:
+            _log.warning(
+                "this machine's clock is %s ms behind the state that the job goes on from: processing time goes on from there",
+                behind_ms,
+            )
+    try:
+        job_master = create_job_master(
+            opened,
+            graph,
+            job_id=job_id,
+            clock=clock,
+            timers=surroundings.timers,
+            metrics=surroundings.metrics,
+            slots=surroundings.slots,
+            on_end=executor.end,
+            describe_stuck=executor.describe_stuck,
+            address_of=surroundings.address_of,
+            hooks=hooks,
+        )
+    except BaseException:
+        opened.storage.close()
+        raise
+    executor.connect(job_master)
+    job_master.start(executor)
+    return job_master
+
+
 class LocalCluster:
     """Runs jobs in this process; they share its slots. Use as a context manager: leaving it, after its jobs, ends the timer thread.
 
@@ -259,36 +342,11 @@ class LocalCluster:
         board: JobBoard | None = None,
     ) -> JobMaster:
         """Start the job of an opened state, which is closed at its end; see `submit`."""
-        if opened.restored is not None:
-            behind_ms = self.clock.not_before(opened.restored.metadata.completed_ms)
-            if behind_ms:
-                _log.warning(
-                    "this machine's clock is %s ms behind the state that the job goes on from: processing time goes on from there",
-                    behind_ms,
-                )
-        try:
-            metrics = MetricRegistry()
-            network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
-            graph = build_execution_graph(opened.job_graph)
-            executor = LocalTaskExecutor(graph, network, self.timers, self.clock, metrics, opened.storage, board)
-            job_master = create_job_master(
-                opened,
-                graph,
-                job_id=uuid.uuid4().hex,
-                clock=self.clock,
-                timers=self.timers,
-                metrics=metrics,
-                slots=self.slots,
-                on_end=executor.end,
-                describe_stuck=executor.describe_stuck,
-                hooks=hooks,
-            )
-        except BaseException:
-            opened.storage.close()
-            raise
-        executor.connect(job_master)
-        job_master.start(executor)
-        return job_master
+        metrics, graph = MetricRegistry(), build_execution_graph(opened.job_graph)
+        network = NetworkEnvironment(self.pool, self.timers, self.clock, self._spill_dir)
+        executor = LocalTaskExecutor(graph, network, self.timers, self.clock, metrics, opened.storage, board)
+        surroundings = JobSurroundings(self.clock, self.timers, self.slots, metrics)
+        return start_job(opened, graph, executor, surroundings, job_id=uuid.uuid4().hex, hooks=hooks)
 
     def close(self) -> None:
         """End the timer thread. Idempotent.
