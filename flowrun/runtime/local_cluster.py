@@ -32,6 +32,7 @@ from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecu
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
+from flowrun.runtime.network.shuffle import ShuffleEnvironment
 from flowrun.runtime.slot_messages import SlotProvider
 from flowrun.runtime.slot_pool import LocalSlots, SlotPool
 from flowrun.runtime.task.create_task import create_task
@@ -67,7 +68,7 @@ class LocalTaskExecutor:
     def __init__(
         self,
         graph: ExecutionGraph,
-        network: NetworkEnvironment,
+        network: ShuffleEnvironment,
         timers: TimerThread,
         clock: Clock,
         metrics: MetricRegistry,
@@ -104,8 +105,9 @@ class LocalTaskExecutor:
         """
         vertex = self._graph.vertex(deployment.vertex)
         self._forget_earlier(vertex.id)
-        partitions = [self._network.create_partition(p) for p in vertex.partitions]
-        gates = self._network.create_gates(vertex, self._graph.job_graph.settings.batch_rows)
+        partitions = [self._network.create_partition(p, deployment.attempt_id) for p in vertex.partitions]
+        locations = {location.partition: location for location in deployment.inputs}
+        gates = self._network.create_gates(vertex, self._graph.job_graph.settings.batch_rows, locations)
         task = create_task(
             deployment,
             self._graph,

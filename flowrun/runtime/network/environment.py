@@ -1,6 +1,6 @@
 """The network environment of a process: creates the partitions and gates of its subtasks and connects them.
 
-The worker side of the shuffle service: another transport replaces this class, and what it creates speaks the same protocols.
+The worker side of the shuffle service (see `ShuffleEnvironment`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flowrun.core.clock import Clock
-from flowrun.errors import InternalError
+from flowrun.errors import ClusterError, InternalError
 from flowrun.graph.execution_graph import Channel, ExecutionVertex, IntermediateResultPartition, PartitionId
 from flowrun.graph.execution_graph import InputGate as GateDescription
 from flowrun.graph.job_graph import ResultType
@@ -22,6 +22,7 @@ from flowrun.runtime.network.channel import LocalInputChannel, OpenView
 from flowrun.runtime.network.credit import GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.shuffle import Locations
 from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
 from flowrun.runtime.timers import TimerThread
 
@@ -34,6 +35,16 @@ PARTITION_SLOTS = 256
 PARTITION_SLOTS_PER_SUBPARTITION = 32
 
 
+class _Written:
+    """A partition and the attempt of its producer."""
+
+    __slots__ = ("attempt_id", "partition")
+
+    def __init__(self, partition: ResultPartition, attempt_id: str) -> None:
+        self.partition = partition
+        self.attempt_id = attempt_id
+
+
 class NetworkEnvironment:
     """All partitions of one job in this process. Thread-safe."""
 
@@ -44,17 +55,13 @@ class NetworkEnvironment:
         self._timers = timers
         self._clock = clock
         self._lock = threading.Lock()
-        self._partitions: dict[PartitionId, ResultPartition] = {}
+        self._partitions: dict[PartitionId, _Written] = {}
         self._credits: list[GateCredit] = []
         self._spill_parent = spill_dir
         self._spill_dir: Path | None = None
 
-    def create_partition(self, description: IntermediateResultPartition) -> ResultPartition:
-        """The partition of one producer subtask and edge, open for consumers from now on.
-
-        Raises:
-            ClusterError: no buffer slots are left for it.
-        """
+    def create_partition(self, description: IntermediateResultPartition, attempt_id: str) -> ResultPartition:
+        """See `ShuffleEnvironment.create_partition`."""
         count = description.subpartitions
         limit = max(PARTITION_SLOTS, PARTITION_SLOTS_PER_SUBPARTITION * count)
         self.release_partitions([description.id])  # of an earlier attempt, whose readers have ended with it
@@ -75,65 +82,71 @@ class NetworkEnvironment:
             buffer_timeout_ms=description.output.buffer_timeout_ms,
         )
         with self._lock:
-            self._partitions[description.id] = partition
+            self._partitions[description.id] = _Written(partition, attempt_id)
         return partition
 
-    def create_gates(self, vertex: ExecutionVertex, batch_rows: int) -> list[InputGate]:
-        """One gate a logical input, by input index; several edges of one input become a union gate.
-
-        Raises:
-            ClusterError: no buffer slots are left for one.
-        """
+    def create_gates(self, vertex: ExecutionVertex, batch_rows: int, locations: Locations) -> list[InputGate]:
+        """See `ShuffleEnvironment.create_gates`."""
         by_input: dict[int, list[InputGate]] = {}
         for gate in vertex.gates:
-            by_input.setdefault(gate.input_index, []).append(self._create_gate(gate, batch_rows))
+            by_input.setdefault(gate.input_index, []).append(self._create_gate(gate, batch_rows, locations))
         if sorted(by_input) != list(range(len(by_input))):
             raise InternalError(f"inputs of {vertex.name} are not numbered from 0: {sorted(by_input)}")
         return [_union(by_input[index]) for index in range(len(by_input))]
 
     def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
-        """Drop some partitions, and delete what of them was spilled."""
+        """See `ShuffleEnvironment.release_partitions`."""
         with self._lock:
             found = [self._partitions.pop(p, None) for p in partitions]
-        for partition in found:
-            if partition is not None:
-                partition.release()
+        for written in found:
+            if written is not None:
+                written.partition.release()
 
     def release(self) -> None:
-        """Drop all partitions and delete spilled files. Idempotent."""
+        """See `ShuffleEnvironment.release`."""
         with self._lock:
             partitions = list(self._partitions.values())
             self._partitions.clear()
             credits_of_gates, self._credits = self._credits, []
             folder, self._spill_dir = self._spill_dir, None
-        for partition in partitions:
-            partition.release()
+        for written in partitions:
+            written.partition.release()
         for credit in credits_of_gates:
             credit.release()
         if folder is not None:
             shutil.rmtree(folder)
 
-    def _create_gate(self, gate: GateDescription, batch_rows: int) -> SingleInputGate:
+    def _create_gate(self, gate: GateDescription, batch_rows: int, locations: Locations) -> SingleInputGate:
         credit = GateCredit(self._pool, len(gate.channels))
         with self._lock:
             self._credits.append(credit)
         channels = [
-            LocalInputChannel(str(described.partition), self._opener(described), own)
+            LocalInputChannel(str(described.partition), self._opener(described, locations), own)
             for described, own in zip(gate.channels, credit.channels, strict=True)
         ]
         return SingleInputGate(channels, batch_rows, credit.release)
 
-    def _opener(self, channel: Channel) -> OpenView:
+    def _opener(self, channel: Channel, locations: Locations) -> OpenView:
+        location = locations.get(channel.partition)
+        if location is not None and location.address:
+            raise ClusterError(
+                f"partition {channel.partition} is in process {location.worker} ({location.address}), to which this one has no connection"
+            )
         with self._lock:
-            partition = self._partitions.get(channel.partition)
-        if partition is None:
+            written = self._partitions.get(channel.partition)
+        if written is None:
             raise InternalError(
                 f"partition {channel.partition} is read before its producer {channel.producer} is deployed"
             )
+        if location is not None and location.attempt_id != written.attempt_id:
+            raise InternalError(
+                f"partition {channel.partition} was written by attempt {written.attempt_id}, not by {location.attempt_id}"
+            )
+        partition = written.partition
         return lambda listener, urgent: partition.create_view(channel.subpartition, listener, urgent)
 
     def spill_folder(self) -> Path:
-        """The job's folder for files that live no longer than the job; made when it is first asked for."""
+        """See `ShuffleEnvironment.spill_folder`."""
         with self._lock:
             if self._spill_dir is None:
                 self._spill_dir = Path(tempfile.mkdtemp(prefix="flowrun-spill-", dir=self._spill_parent))

@@ -128,8 +128,8 @@ class TaskBench:
             self.tasks[vertex.id] = create_task(
                 deployment,
                 self.execution_graph,
-                [self.network.create_partition(p) for p in vertex.partitions],
-                self.network.create_gates(vertex, graph.settings.batch_rows),
+                [self.network.create_partition(p, str(vertex.id)) for p in vertex.partitions],
+                self.network.create_gates(vertex, graph.settings.batch_rows, {}),
                 job_master=self,
                 timers=self.timers,
                 clock=self.clock,
