@@ -135,6 +135,16 @@ def test_functions_on_batches_give_the_same(tmp_path: Path, parallelism: int, ba
     assert found == priced(orders, rates, nulls=True, by_all=by_all)[0]
 
 
+@pytest.mark.parametrize("function", ["Priced", "PricedBatches", "PricedByAll"])
+def test_in_batch_mode_the_keys_come_one_after_the_other(tmp_path: Path, function: str) -> None:
+    orders, rates = write_inputs(tmp_path, 8)
+    steps = step(function)
+    if function == "PricedBatches":
+        steps = steps.replace("with: {bad: -1}", "").replace("side_outputs", "#")
+    found = run(tmp_path, steps, parallelism=2, embedded_mode="batch")
+    assert found == priced(orders, rates, nulls=True, by_all=function == "PricedByAll")[0]
+
+
 def test_functions_without_keys(tmp_path: Path) -> None:
     orders, rates = write_inputs(tmp_path, 5)
     steps = f"""

@@ -199,6 +199,26 @@ sinks:
   rest: {from: parts, connector: filesystem, path: "FOLDER/rest", format: json}
 """,
 }
+# Orders and rates of functions of two streams: their result waits for event time, so it does not depend on how rows are mixed.
+PRICED = """
+  orders: {from: held, filter: "id % 3 <> 0", select: [k, id, ts]}
+  rates: {from: held, filter: "id % 3 = 0", select: [k, v AS rate, ts]}
+  results:
+    from: orders
+    key_by: k
+    SECOND: {with: rates}
+    process:
+      function: tests.end_to_end.co_functions:FUNCTION
+      schema: &priced {k: STRING, id: BIGINT, rate: BIGINT}
+      side_outputs: {unpriced: *priced}
+    uid: results
+  shown: {from: results, map: "tests.recovery.gates:results_gate"}
+sinks:
+  out: {from: shown, connector: filesystem, path: "FOLDER/out", format: json}
+  rest: {from: unpriced, connector: filesystem, path: "FOLDER/rest", format: json}
+"""
+CASES["connect"] = HELD + PRICED.replace("SECOND", "connect").replace("FUNCTION", "Priced")
+CASES["broadcast"] = HELD + PRICED.replace("SECOND", "broadcast").replace("FUNCTION", "PricedByAll")
 CASES.update({name: _updating(steps) for name, steps in RELATIONAL.items()})
 PROCESS = '{function: "tests.recovery.functions:Alerts", schema: {k: STRING, n: BIGINT, total: BIGINT, at: BIGINT}}'
 

@@ -8,6 +8,7 @@ import pytest
 
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import FrameUnit, JoinKind, SortKey
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.description import Rows, node_description
 from flowrun.plan.joins import IntervalJoin
 from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Scan, walk_plan
@@ -101,6 +102,14 @@ def test_what_remembers_without_bound_reads_everything_before() -> None:
     assert reading.bounds[id(rows)] == TimeRange(None, 11 * HOUR)
     assert reading.remembering == (aggregate,)
     assert reading.stops == {id(aggregate): 11 * HOUR}
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_a_function_of_two_streams_reads_everything_before_of_both(broadcast: bool) -> None:
+    one, other = scan(event_time=True, name="l"), scan(event_time=True, name="r")
+    keys = None if broadcast else (0,)
+    both = CoProcess(one.schema, NodeHints(), one, other, "m:F", left_keys=(0,), right_keys=keys, broadcast=broadcast)
+    assert bounds(both, one, other) == [TimeRange(None, 11 * HOUR)] * 2
 
 
 def test_a_scan_that_two_read_gives_what_either_needs() -> None:
