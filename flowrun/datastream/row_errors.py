@@ -24,9 +24,11 @@ from flowrun.graph.transformation import (
     SinkTransformation,
     SourceTransformation,
     Transformation,
+    TwoInputTransformation,
     UnionTransformation,
 )
 from flowrun.operators.factories import CalcFactory, SinkOperatorFactory, SourceOperatorFactory
+from flowrun.operators.process.factories import CoProcessFunctionFactory
 from flowrun.operators.row_failures import DEAD_LETTERS
 from flowrun.operators.row_tests import SinkCheck
 from flowrun.plan.nodes import TableReference
@@ -102,8 +104,8 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
             operator.factory = replace(
                 factory, errors=FAIL if mode is OnError.FAIL else RowErrors(mode, _place(operator))
             )
-        for place in (operator, _before_keys(operator, mode)):
-            if place is None or mode is not OnError.DEAD_LETTER or not _isolates(place.factory):
+        for place in (operator, *_before_keys(operator, mode)):
+            if mode is not OnError.DEAD_LETTER or not _isolates(place.factory):
                 continue
             if place not in letters.get(dead_letters or "", ()):  # its records are there already
                 collect(place, dead_letters)
@@ -139,7 +141,8 @@ def _isolates(factory: OperatorRecipe) -> bool:
 def _refuses_keys(factory: OperatorRecipe) -> bool:
     """Whether it fails on NULL in its keys; what is aggregated already was looked at before."""
     policy, partial = getattr(factory, "null_keys", None), getattr(factory, "partial_input", False)
-    return policy is NullKeys.FAIL and not partial and bool(getattr(factory, "keys", ()))
+    keys = getattr(factory, "keys", ())
+    return policy is NullKeys.FAIL and not partial and bool(keys) and keys != (None, None)
 
 
 def _own_letters(source: object) -> str | None:
@@ -154,23 +157,39 @@ def _place(operator: PhysicalTransformation) -> str:
     return f"{kind} '{operator.name}'"
 
 
-def _before_keys(operator: PhysicalTransformation, mode: OnError) -> PhysicalTransformation | None:
-    """What leaves out rows with NULL in the keys of an operator, put before its exchange; None: nothing has to."""
-    if not isinstance(operator, OneInputTransformation) or not _refuses_keys(operator.factory):
-        return None
-    exchange = operator.input if isinstance(operator.input, PartitionTransformation) else None
-    source = operator.input if exchange is None else exchange.input
+def _before_keys(operator: PhysicalTransformation, mode: OnError) -> list[PhysicalTransformation]:
+    """What leaves out rows with NULL in the keys of an operator, put before its exchanges where something has to."""
+    if not _refuses_keys(operator.factory):
+        return []
+    keys: Any = getattr(operator.factory, "keys")  # noqa: B009 - see _refuses_keys
+    match operator:
+        case OneInputTransformation():
+            sides: tuple[tuple[str, tuple[int, ...] | None], ...] = (("input", keys),)
+        case TwoInputTransformation(factory=CoProcessFunctionFactory()):
+            sides = (("left", keys[0]), ("right", keys[1]))
+        case _:
+            return []
+    checks = [_before_side(operator, side, keys, mode) for side, keys in sides if keys]
+    return [check for check in checks if check is not None]
+
+
+def _before_side(
+    operator: PhysicalTransformation, side: str, keys: tuple[int, ...], mode: OnError
+) -> PhysicalTransformation | None:
+    """The same for one input of the operator; None: nothing has to."""
+    read: Transformation = getattr(operator, side)
+    exchange = read if isinstance(read, PartitionTransformation) else None
+    source = read if exchange is None else exchange.input
     known = source if isinstance(source, OneInputTransformation) and source.name == operator.name + _REQUIRED else None
     if mode is OnError.FAIL and known is None:
         return None
     errors = FAIL if mode is OnError.FAIL else RowErrors(mode, _place(operator))
-    keys: tuple[int, ...] = getattr(operator.factory, "keys")  # noqa: B009 - see _refuses_keys
     factory = CalcFactory(name=operator.name + _REQUIRED, errors=errors, required=keys, fault=RowFault.NULL_KEY)
     if known is not None:
         known.factory = factory
         return known
     check = OneInputTransformation(name=factory.name, schema=source.schema, factory=factory, input=source)
-    operator.input = check if exchange is None else replace(exchange, input=check)
+    setattr(operator, side, check if exchange is None else replace(exchange, input=check))
     return check
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from flowrun.api.operator import ChainingStrategy
 from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.row_errors import OnError
+from flowrun.core.semantics import NullKeys
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import PhysicalTransformation, Transformation
 
@@ -93,9 +95,34 @@ class OperatorSettings:
         if wanted is not OnError.FAIL and not leaves_rows_out(operator):
             raise PipelineError.of(
                 f"'{operator.name}' cannot leave out rows that it fails on",
-                "set on_error on sources, maps, filters, splits, process functions on rows, windows with null_keys(FAIL) and sinks",
+                "set on_error on sources, maps, filters, splits, process functions on rows, windows and functions with null_keys(FAIL), "
+                "and sinks",
             )
         operator.on_error = wanted
+        return self
+
+    def null_keys(self: S, policy: NullKeys | str) -> S:
+        """What happens to rows that reach a process function of keyed streams, one or two, with a key that is NULL.
+
+        `group`, the default: NULL is a key like any other; `drop`; `fail`: they cannot be processed (`on_error`).
+
+        Raises:
+            PipelineError: there is no such policy, or it is no process function with keys.
+        """
+        from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
+
+        operator = self._operator("null_keys")
+        factory = operator.factory
+        keys = factory.keys if isinstance(factory, ProcessFunctionFactory | CoProcessFunctionFactory) else None
+        if not isinstance(factory, ProcessFunctionFactory | CoProcessFunctionFactory) or keys in (None, (None, None)):
+            raise PipelineError.of(
+                f"'{operator.name}' is no process function with keys",
+                "set null_keys on process functions of keyed streams; of windows before the aggregation: window(…).null_keys(…)",
+            )
+        known = ", ".join(p.value for p in NullKeys)
+        if policy not in (*NullKeys, *(p.value for p in NullKeys)):
+            raise PipelineError.of(f"null_keys is {known}, not '{policy}'")
+        operator.factory = replace(factory, null_keys=NullKeys(policy))
         return self
 
     def start_new_chain(self: S) -> S:

@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from flowrun.api.aggregate import Accumulator, AggregateKernel, BoundAggregate
-from flowrun.api.process_function import KeyedProcessFunction, value_state
+from flowrun.api.broadcast_function import KeyedBroadcastProcessFunction, broadcast_state
+from flowrun.api.co_process_function import KeyedCoProcessFunction
+from flowrun.api.process_function import KeyedProcessFunction, RichFunction, value_state
 from flowrun.connectors import memory
 from flowrun.connectors.memory import MemorySink, MemorySource
 from flowrun.core.schema import Field, Schema
@@ -164,6 +166,79 @@ def test_keys_that_must_not_be_null(tmp_path: Path, local: bool) -> None:
     assert [(r["kind"], json.loads(str(r["text"]))["n"]) for r in letters] == [("key", 2)]
 
 
+class Counts(KeyedProcessFunction):
+    """How many rows each key has."""
+
+    def process_element(self, row: dict[str, Any], context: Any) -> Any:
+        yield {"k": row["k"], "n": row["n"]}
+
+
+class Both(KeyedCoProcessFunction):
+    """The rows of both streams."""
+
+    def process_element1(self, row: dict[str, Any], context: Any) -> Any:
+        yield {"k": row["k"], "n": row["n"]}
+
+    process_element2 = process_element1
+
+
+class Ruled(KeyedBroadcastProcessFunction):
+    """The rows of the first stream."""
+
+    rules = broadcast_state("BIGINT", "BIGINT")
+
+    def process_element(self, row: dict[str, Any], context: Any) -> Any:
+        yield {"k": row["k"], "n": row["n"]}
+
+    def process_broadcast_element(self, row: dict[str, Any], context: Any) -> None:
+        self.rules.put(row["n"], 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "keys", "letters"),
+    [
+        (None, "dead-letter", ["a", "b", None], 0),
+        (NullKeys.DROP, "dead-letter", ["a", "b"], 0),
+        ("fail", "dead-letter", ["a", "b"], 1),
+        (NullKeys.FAIL, "skip", ["a", "b"], 0),
+    ],
+)
+@pytest.mark.parametrize("function", [Counts, Both, Ruled])
+def test_process_functions_say_what_becomes_of_keys_that_are_null(
+    tmp_path: Path,
+    function: type[RichFunction],
+    policy: NullKeys | str | None,
+    mode: str,
+    keys: list[Any],
+    letters: int,
+) -> None:
+    both = function is Both
+    for name in ("numbers", "others"):
+        memory.put(
+            name, [pa.RecordBatch.from_pydict({"n": [1, 2, 3], "k": ["a", None, "b"], "ts": [0] * 3}, ROWS.arrow)]
+        )
+    env = StreamExecutionEnvironment("program", on_error=mode, dead_letters=str(tmp_path / "dead"))
+    one, two = (env.from_source(MemorySource(name, ROWS), name=name) for name in ("numbers", "others"))
+    out = Schema.of(k=STRING, n=BIGINT)
+    if function is Counts:
+        stream = one.key_by("k").process(function, out, name="f")
+    elif both:
+        stream = one.connect(two).key_by("k", "k").process(function, out, name="f")
+    else:
+        stream = one.key_by("k").connect(two.broadcast("rules")).process(function, out, name="f")
+    if policy is not None:
+        stream.null_keys(policy)
+    stream.sink_to(MemorySink("out", out))
+    env.execution_plan()  # asking twice changes nothing
+    env.execute(run_embedded)
+    found = Counter(r["k"] for b in memory.take("out") for r in b.columns.to_pylist())
+    assert found == Counter(keys * (1 + both))
+    told = json_rows(tmp_path / "dead") if (tmp_path / "dead").exists() else []
+    assert [(r["place"], r["kind"], json.loads(str(r["text"]))["n"]) for r in told] == [
+        ("step 'f'", "key", 2)
+    ] * letters * (1 + both)
+
+
 def test_records_of_a_source_go_where_its_options_say(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"n": 1}\nbroken\n')
@@ -191,6 +266,10 @@ def test_mistakes_are_said_at_once(tmp_path: Path) -> None:
     stream = env.from_source(MemorySource("numbers", ROWS))
     with pytest.raises(PipelineError, match="'window' cannot leave out rows that it fails on"):
         stream.key_by("k").window(TumblingSlices(60_000)).aggregate().on_error("skip")
+    with pytest.raises(PipelineError, match="'map' is no process function with keys"):
+        stream.map_batches(inverse, ROWS).null_keys("drop")
+    with pytest.raises(PipelineError, match="null_keys is fail, group, drop, not 'ignore'"):
+        stream.key_by("k").process(Counts, Schema.of(k=STRING, n=BIGINT)).null_keys("ignore")
     with pytest.raises(PipelineError, match="cannot be set on 'key by'"):
         stream.key_by("k").on_error("skip")
     stream.map_batches(inverse, ROWS).sink_to(MemorySink("out", ROWS))
