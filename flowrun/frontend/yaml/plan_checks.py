@@ -8,9 +8,11 @@ from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.names import sections
 from flowrun.frontend.yaml.queries.wording import in_yaml
 from flowrun.plan.changelog import check_changelogs
+from flowrun.plan.co_process import CoProcess
 from flowrun.plan.joins import IntervalJoin, Join, LookupJoin, TemporalJoin, WindowJoin
 from flowrun.plan.nodes import Plan, PlanNode, walk_plan
 from flowrun.plan.recognition import recognise
+from flowrun.plan.recognition.context import Context
 
 _KINDS: dict[type[PlanNode], str] = {
     Join: "regular",
@@ -48,7 +50,27 @@ def checked_plan(plan: Plan, document: Section, diagnostics: Diagnostics) -> Pla
     _check_joins(recognised, document, diagnostics)
     for problem in check_changelogs(recognised):
         diagnostics.error(problem.message, problem.location, hint=in_yaml(problem.hint))
-    return None if diagnostics.has_errors else recognised
+    if diagnostics.has_errors:
+        return None
+    _warn_of_still_time(recognised, diagnostics)
+    return recognised
+
+
+def _warn_of_still_time(plan: Plan, diagnostics: Diagnostics) -> None:
+    """Warn of functions of two streams whose event time never comes, as one of the streams says nothing of it and does not end."""
+    settings = plan.settings
+    context = Context(settings.is_batch, settings.time_zone, settings.state_ttl_ms)
+    for node in () if settings.is_batch else walk_plan(plan):
+        if not isinstance(node, CoProcess) or not node.event_time:
+            continue
+        silent = next(filter(None, map(context.endless_without_watermark, node.inputs)), None)
+        if silent is not None:
+            name = (node.hints.name or "").partition(".")[0]
+            diagnostics.warning(
+                f"event time stands still in '{name}' and behind it: source '{silent.table.name}' has neither a watermark nor an end",
+                node.hints.location,
+                hint="give it a watermark, with idle_timeout if it is quiet at times; without, timers of event time do not fire",
+            )
 
 
 def _check_joins(plan: Plan, document: Section, diagnostics: Diagnostics) -> None:
