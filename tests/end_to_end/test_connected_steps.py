@@ -12,6 +12,7 @@ import pytest
 
 from flowrun.errors import JobFailedError
 from tests.end_to_end.running import json_rows, run_text
+from tests.frontend.yaml.small_runs import results
 
 FUNCTIONS = "tests.end_to_end.co_functions"
 PIPELINE = """
@@ -157,6 +158,62 @@ def test_functions_without_keys(tmp_path: Path) -> None:
     wanted = Counter((o["k"], o["id"], "orders") for o in orders)
     wanted.update((r["name"], r["rate"], "rates") for r in rates)
     assert run(tmp_path, steps, parallelism=2) == wanted
+
+
+def test_a_stream_may_be_connected_with_itself_and_with_outputs_of_other_steps(tmp_path: Path) -> None:
+    orders, _ = write_inputs(tmp_path, 10)
+    steps = """
+  parts: {from: orders, filter: id < 100, split: {even-ones: id % 2 = 0}}
+  itself:
+    from: orders
+    filter: id < 10
+    select: [k, id, ts]
+    connect: orders-as-rates
+    process: &tagged {function: "tests.end_to_end.co_functions:Tagged", schema: {k: STRING, n: BIGINT, stream: STRING}}
+  orders-as-rates: {from: orders, select: [k, id AS rate]}
+  branches:
+    from: parts
+    connect: {with: renamed}
+    process: *tagged
+  renamed: {from: even-ones, select: [k, id AS rate]}
+  twice:
+    from: orders
+    key_by: [id % 7 AS g]
+    connect: orders
+    process: {function: "tests.end_to_end.co_functions:Repeated", schema: {k: STRING, id: BIGINT}}
+  shown: {from: twice, select: [k, id AS n, "'twice' AS stream"]}
+  both: {union: [itself, branches, shown]}
+"""
+    wanted = Counter((o["k"], o["id"], "orders") for o in orders if o["id"] < 10)
+    wanted.update((o["k"], o["id"], "rates") for o in orders)
+    for order in orders[:100]:
+        wanted[order["k"], order["id"], "orders" if order["id"] % 2 else "rates"] += 1
+    wanted.update((o["k"], o["id"], "twice") for o in orders * 2)
+    assert run(tmp_path, steps, parallelism=2) == wanted
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_changes_of_a_stream_stay_behind_the_rows_that_they_change(tmp_path: Path, parallelism: int) -> None:
+    chance = random.Random(parallelism)
+    orders = [{"k": chance.choice("abc"), "id": chance.randrange(4)} for _ in range(200)]
+    document = f"""
+    settings: {{functions: [tests], batch_rows: 5}}
+    sources:
+      orders: &source {{connector: filesystem, path: "${{DIR}}/orders", format: json, schema: {{k: STRING, id: BIGINT}}}}
+      rates: {{<<: *source, path: "${{DIR}}/rates", schema: {{k: STRING, rate: BIGINT}}}}
+    steps:
+      totals: {{from: orders, key_by: k, aggregate: SUM(id) AS id}}
+      both:
+        from: totals
+        connect: rates
+        parallelism: 3
+        process: {{function: "{FUNCTIONS}:Tagged", schema: {{k: STRING, n: BIGINT, stream: STRING}}}}
+    sinks:
+      out: {{from: both, connector: filesystem, path: "${{DIR}}/out", format: debezium-json}}
+    """
+    found = results(tmp_path, document, parallelism, orders=orders, rates=[{"k": "z", "rate": 7}])
+    totals = {k: sum(o["id"] for o in orders if o["k"] == k) for k in "abc"}
+    assert found == sorted([*(f"{k} {n} orders" for k, n in totals.items()), "z 7 rates"])
 
 
 def test_every_subtask_is_told_all_rows_of_a_broadcast_stream(tmp_path: Path) -> None:

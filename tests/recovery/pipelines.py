@@ -219,6 +219,19 @@ sinks:
 """
 CASES["connect"] = HELD + PRICED.replace("SECOND", "connect").replace("FUNCTION", "Priced")
 CASES["broadcast"] = HELD + PRICED.replace("SECOND", "broadcast").replace("FUNCTION", "PricedByAll")
+CASES["broadcast without keys"] = (
+    HELD
+    + """
+  rates: {from: held, filter: "id % 3 = 0", select: [k AS name, v AS rate, ts]}
+  results:
+    from: held
+    broadcast: rates
+    process: {function: "tests.end_to_end.co_functions:Told", schema: &told {k: STRING, id: BIGINT}, side_outputs: {told: *told}}
+  shown: {from: results, map: "tests.recovery.gates:results_gate"}
+sinks:
+  out: {from: shown, connector: filesystem, path: "FOLDER/out", format: json}
+"""
+)
 CASES.update({name: _updating(steps) for name, steps in RELATIONAL.items()})
 PROCESS = '{function: "tests.recovery.functions:Alerts", schema: {k: STRING, n: BIGINT, total: BIGINT, at: BIGINT}}'
 
