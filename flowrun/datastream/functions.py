@@ -20,7 +20,7 @@ from flowrun.operators.data_errors import describe_row
 from flowrun.operators.factories import PythonFunctionFactory
 from flowrun.operators.function_loading import describe, takes_context, where
 from flowrun.operators.function_recipe import FunctionRecipe, class_recipe
-from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
+from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory, declared_tables
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import load_process_function
 
@@ -243,8 +243,16 @@ def process_factory(
     if not isinstance(function, str | type | RichFunction):
         return function
     recipe = class_recipe(function, RichFunction, arguments, name)
-    load_process_function(recipe, keyed=keys is not None)
-    return ProcessFunctionFactory(recipe, input_schema, output_schema, keys, side_outputs=side_outputs, name=name)
+    loaded = load_process_function(recipe, keyed=keys is not None)
+    return ProcessFunctionFactory(
+        recipe,
+        input_schema,
+        output_schema,
+        keys,
+        side_outputs=side_outputs,
+        name=name,
+        tables=declared_tables(loaded, input_schema, keys),
+    )
 
 
 def co_process_factory(
@@ -263,9 +271,16 @@ def co_process_factory(
         PipelineError: the function does not keep to the rules, or cannot be loaded by tasks.
     """
     recipe = class_recipe(function, RichFunction, arguments, name)
-    load_process_function(recipe, keyed=keys[0] is not None, inputs=inputs)
+    loaded = load_process_function(recipe, keyed=keys[0] is not None, inputs=inputs)
     return CoProcessFunctionFactory(
-        recipe, inputs, input_schemas, output_schema, keys, side_outputs=side_outputs, name=name
+        recipe,
+        inputs,
+        input_schemas,
+        output_schema,
+        keys,
+        side_outputs=side_outputs,
+        name=name,
+        tables=declared_tables(loaded, input_schemas[0], keys[0]),
     )
 
 

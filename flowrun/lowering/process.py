@@ -39,6 +39,7 @@ def lower_process(node: Process, source: Transformation, errors: RowErrors) -> T
         sent_schema=None if node.called is None else node.schema,
         errors=errors,
         rowtime=node.called is not None and node.called.time is not None,
+        tables=node.tables,
     )
     return OneInputTransformation(
         name=name,
@@ -72,6 +73,7 @@ def lower_co_process(
         name=name,
         event_time=node.event_time,
         errors=errors,
+        tables=node.tables,
     )
     left_keys, right_keys = node.left_keys, () if node.broadcast else node.right_keys
     if node.broadcast:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.plan.description import Rows, input_node, node, parameter, positions, user_function
@@ -26,6 +28,7 @@ class CoProcess(PlanNode):
         broadcast: every subtask gets all rows of the second input, which then has no keys.
         null_keys: what happens to rows of either input one of whose keys is NULL.
         side_outputs: columns of the side outputs, by tag.
+        tables: columns of the tables of its keyed state, by name, which the front end has looked at; None: nobody has.
     """
 
     left: PlanNode = input_node()
@@ -38,6 +41,7 @@ class CoProcess(PlanNode):
     null_keys: NullKeys = parameter(default=NullKeys.FAIL)
     side_outputs: Mapping[str, Schema] = parameter(default_factory=dict)
     search_path: tuple[str, ...] = parameter(default=())
+    tables: tuple[tuple[str, pa.Schema], ...] | None = parameter(default=None)
 
     @property
     def keys(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from enum import Enum
 
+import pyarrow as pa
+
 from flowrun.api.connector import Distribution, PushedFilter
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.local_time import UTC_ZONE
@@ -284,6 +286,7 @@ class Process(PlanNode):
         keys: positions of the key columns in the input; None: a function without keys.
         side_outputs: columns of the side outputs, by tag.
         called: how a query calls it; None: it is a step by itself, and its rows are the node's.
+        tables: columns of the tables of its keyed state, by name, which the front end has looked at; None: nobody has.
         windows: it is a window function: called with the rows of windows when they fire; None: with each row or batch.
     """
 
@@ -295,6 +298,7 @@ class Process(PlanNode):
     side_outputs: Mapping[str, Schema] = describe.parameter(default_factory=dict)
     search_path: tuple[str, ...] = describe.parameter(default=())
     called: TableFunction | None = describe.parts("input", default=None)
+    tables: tuple[tuple[str, pa.Schema], ...] | None = describe.parameter(default=None)
     windows: FunctionWindows | None = describe.parts("input", default=None)
 
     @property

@@ -83,7 +83,7 @@ OTHERS = (
     GeneralWindowFactory((0,), SUM, TumblingSlices(10), ROWS, TOTAL, TriggerRule(count=5), CountEvictor(3)),
 )
 """What SQL has no words for, or what those scripts leave out."""
-LEAVES = (bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, Enum, pa.RecordBatch)
+LEAVES = (bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta, Enum, pa.RecordBatch, pa.Schema)
 
 
 def lowered() -> list[OperatorSpec]:

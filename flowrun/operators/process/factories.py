@@ -9,13 +9,16 @@ import pyarrow as pa
 from flowrun.api.operator import BatchForm, OperatorSpec, OutputTag
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Field, Schema
+from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import TIMERS, LoadedFunction, load_process_function
 from flowrun.operators.process.timer_table import timer_table
 from flowrun.state.backend.tables import state_table
+
+StateTables = tuple[tuple[str, pa.Schema], ...]
+"""Keyed tables by name."""
 
 
 @record
@@ -36,6 +39,8 @@ class ProcessFunctionFactory(OperatorSpec):
             `output_schema` says.
         rowtime: whether the last column is the rows' event time.
         errors: what becomes of rows of which `process_element` raises, or for which it gives what it must not.
+        tables: those of the states of keys, as `declared_tables` gives them, so that the recipe can be described without the function;
+            None: nobody has looked.
     """
 
     function: FunctionRecipe
@@ -50,6 +55,7 @@ class ProcessFunctionFactory(OperatorSpec):
     sent_schema: Schema | None = None
     rowtime: bool = False
     errors: RowErrors = FAIL
+    tables: StateTables | None = None
 
     batch_form = BatchForm.ENDS_KEYS
 
@@ -59,15 +65,15 @@ class ProcessFunctionFactory(OperatorSpec):
         return self.event_time is not False
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """The tables of the states that the function declares, and of its timers. Makes a function to look at.
+        """The tables of the states that the function declares, and of its timers. A function is made to look at if there are no `tables`.
 
         Raises:
             PipelineError: the function cannot be made.
         """
-        if self.keys is None:
-            return {}
-        loaded = load_process_function(self.function, keyed=True)
-        return _tables(loaded, [self.input_schema.fields[k] for k in self.keys])
+        if self.tables is None and self.keys is not None:
+            loaded = load_process_function(self.function, keyed=True)
+            return dict(declared_tables(loaded, self.input_schema, self.keys))
+        return dict(self.tables or ())
 
 
 @record
@@ -85,6 +91,7 @@ class CoProcessFunctionFactory(OperatorSpec):
         name: of the step.
         event_time: whether rows have event time; None: the first batches show it.
         errors: what becomes of rows of which a row function raises, or for which it gives what it must not.
+        tables: those of the states of keys, as `declared_tables` gives them; None: nobody has looked.
     """
 
     function: FunctionRecipe
@@ -97,6 +104,7 @@ class CoProcessFunctionFactory(OperatorSpec):
     name: str = "co-process"
     event_time: bool | None = None
     errors: RowErrors = FAIL
+    tables: StateTables | None = None
 
     batch_form = BatchForm.ENDS_KEYS
 
@@ -111,21 +119,30 @@ class CoProcessFunctionFactory(OperatorSpec):
         return self.event_time is not False
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
-        """The tables of the states that the function declares, and of its timers. Makes a function to look at.
+        """The tables of the states that the function declares, and of its timers. A function is made to look at if there are no `tables`.
 
         Raises:
             PipelineError: the function cannot be made.
         """
-        if self.keys[0] is None:
-            return {}
-        loaded = load_process_function(self.function, keyed=True, inputs=self.inputs)
-        return _tables(loaded, [self.input_schemas[0].fields[k] for k in self.keys[0]])
+        if self.tables is None and self.keys[0] is not None:
+            loaded = load_process_function(self.function, keyed=True, inputs=self.inputs)
+            return dict(declared_tables(loaded, self.input_schemas[0], self.keys[0]))
+        return dict(self.tables or ())
 
 
-def _tables(loaded: LoadedFunction, keys: Sequence[Field]) -> Mapping[str, pa.Schema]:
-    columns = pa.schema([pa.field(f.name, f.type.arrow) for f in keys])
+def declared_tables(loaded: LoadedFunction, rows: Schema, keys: Sequence[int] | None) -> StateTables:
+    """The tables of the states of keys that a function declares, and of its timers.
+
+    Args:
+        loaded: the function.
+        rows: columns of its first input.
+        keys: positions of the key columns in it; None: it has none, and so no tables.
+    """
+    if keys is None:
+        return ()
+    columns = pa.schema([pa.field(f.name, f.type.arrow) for f in (rows.fields[k] for k in keys)])
     descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
     schemas = {d.name: state_table(d, columns, 1).schema for d in descriptors}
     if loaded.timers:
         schemas[TIMERS] = timer_table(columns, 1).schema
-    return schemas
+    return tuple(schemas.items())

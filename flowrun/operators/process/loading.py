@@ -43,6 +43,12 @@ class LoadedFunction:
     methods: tuple[str, ...]
     calls: tuple[Call, ...]
 
+    @property
+    def broadcast_states(self) -> Mapping[str, StateDescriptor]:
+        """The broadcast states that it declares, by name."""
+        found = [d.descriptor(a) for a, d in self.states.items() if d.is_broadcast]
+        return {descriptor.name: descriptor for descriptor in found}
+
 
 def load_process_function(
     recipe: FunctionRecipe, *, keyed: bool, inputs: FunctionInputs = FunctionInputs.ONE
@@ -78,9 +84,7 @@ def broadcast_states(recipe: FunctionRecipe, *, keyed: bool) -> Mapping[str, Sta
     Raises:
         PipelineError: as `load_process_function`.
     """
-    loaded = load_process_function(recipe, keyed=keyed, inputs=FunctionInputs.BROADCAST)
-    found = [d.descriptor(a) for a, d in loaded.states.items() if d.is_broadcast]
-    return {descriptor.name: descriptor for descriptor in found}
+    return load_process_function(recipe, keyed=keyed, inputs=FunctionInputs.BROADCAST).broadcast_states
 
 
 def _kind(made: type[RichFunction], reference: str, inputs: FunctionInputs) -> FunctionKind:

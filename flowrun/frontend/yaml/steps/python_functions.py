@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
+
+import pyarrow as pa
 
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
@@ -19,10 +21,12 @@ from flowrun.operators.function_loading import load_function, takes_context
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.function_scope import FunctionScope
 from flowrun.operators.process.function_kinds import FunctionInputs
-from flowrun.operators.process.loading import broadcast_states, load_process_function
+from flowrun.operators.process.loading import LoadedFunction, load_process_function
 from flowrun.plan.co_process import CoProcess
 from flowrun.plan.nodes import AsyncMap, AsyncRetries, FunctionWindows, NodeHints, PlanNode, Process, PythonMap
 from flowrun.plan.windows import CustomWindow, SessionWindow, UserClass
+
+T = TypeVar("T")
 
 
 class PythonReader:
@@ -141,10 +145,11 @@ class PythonReader:
             hints: of the node.
             windows: it is a window function of these.
         """
-        called = self._process_class(step, partial(_check_process, step, windows))
+        found = self._process_class(step, partial(_load_process, step, windows))
         schema, sides = self._process_schemas(step, node)
-        if called is None or node is None or schema is None or sides is None:
+        if found is None or node is None or schema is None or sides is None:
             return None
+        called, loaded = found
         return Process(
             schema=schema,
             hints=hints,
@@ -156,6 +161,7 @@ class PythonReader:
             side_outputs=sides,
             search_path=self._search_path,
             windows=windows,
+            tables=_tables(loaded, node, keys),
         )
 
     def read_co_process(
@@ -169,13 +175,12 @@ class PythonReader:
             second: those of the other stream.
             hints: of the node.
         """
-        if step.has("broadcast"):
-            called = self._process_class(step, partial(self._check_broadcast, step))
-        else:
-            called = self._process_class(step, partial(_check_co_process, step))
+        load = self._load_broadcast if step.has("broadcast") else _load_co_process
+        found = self._process_class(step, partial(load, step))
         schema, sides = self._process_schemas(step, None if first is None else first.node)
-        if called is None or first is None or second is None or schema is None or sides is None:
+        if found is None or first is None or second is None or schema is None or sides is None:
             return None
+        called, loaded = found
         return CoProcess(
             schema=schema,
             hints=hints,
@@ -189,38 +194,53 @@ class PythonReader:
             null_keys=NullKeys(step.text("null_keys") or "fail"),
             side_outputs=sides,
             search_path=self._search_path,
+            tables=_tables(loaded, first.node, first.keys),
         )
 
-    def _process_class(self, step: Section, check: Callable[[FunctionRecipe], object]) -> FunctionRecipe | None:
-        """The class of `process` with its arguments, whatever is wrong with it, which is reported; None if none is named."""
+    def _process_class(
+        self, step: Section, load: Callable[[FunctionRecipe], LoadedFunction | None]
+    ) -> tuple[FunctionRecipe, LoadedFunction | None] | None:
+        """The class of `process` with its arguments, whatever is wrong with it, which is reported; None if none is named.
+
+        Beside it stands what `load` gives; None if something is wrong.
+        """
         section = step.section("process")
         function = section.scalar("function") if section is not None else step.scalar("process")
         if not isinstance(function, YamlScalar):
             return None
         arguments = {n: v.value for n, v in section.named("with").items()} if section is not None else {}
         recipe = FunctionRecipe(function.text, arguments, self._search_path)
+        loaded = None
         if section is None or not section.broken("with"):
-            self._report(function, lambda: check(recipe))
-        return recipe
+            loaded = self._loaded(function, lambda: load(recipe))
+        return recipe, loaded
 
-    def _check_broadcast(self, step: Section, recipe: FunctionRecipe) -> None:
-        """Raise PipelineError as `_check_co_process`; states that `broadcast` names and the function does not declare are reported."""
-        declared = broadcast_states(recipe, keyed=step.has("key_by"))
+    def _load_broadcast(self, step: Section, recipe: FunctionRecipe) -> LoadedFunction:
+        """A function of a broadcast stream; states that `broadcast` names and the function does not declare are reported.
+
+        Raises:
+            PipelineError: it cannot be made, or does not keep to the rules.
+        """
+        loaded = load_process_function(recipe, keyed=step.has("key_by"), inputs=FunctionInputs.BROADCAST)
         broadcast = step.section("broadcast")
-        if broadcast is None or not broadcast.has("states") or broadcast.broken("states"):
-            return
+        if broadcast is not None and broadcast.has("states") and not broadcast.broken("states"):
+            self._check_states(broadcast, recipe.reference, loaded.broadcast_states)
+        return loaded
+
+    def _check_states(self, broadcast: Section, reference: str, declared: Mapping[str, object]) -> None:
+        """Report states that `broadcast` names and the function does not declare, and the other way round."""
         states = broadcast.scalars("states")
         unknown = [state for state in states if state.text not in declared]
         for state in unknown:
             self._diagnostics.error(
-                f"'{recipe.reference}' declares no broadcast state '{state.text}'",
+                f"'{reference}' declares no broadcast state '{state.text}'",
                 state.location,
                 hint=did_you_mean(state.text, declared) or f"it declares: {', '.join(declared) or 'none'}",
             )
         missing = set(declared) - {state.text for state in states}
         if missing and not unknown:
             self._diagnostics.error(
-                f"'{recipe.reference}' declares the broadcast state '{min(missing)}', which 'states' does not name",
+                f"'{reference}' declares the broadcast state '{min(missing)}', which 'states' does not name",
                 broadcast.at("states"),
                 hint=f"write states: [{', '.join(declared)}], or leave it out",
             )
@@ -271,23 +291,39 @@ class PythonReader:
 
     def _report(self, function: YamlScalar, load: Callable[[], object]) -> bool:
         """Load a function; what is wrong with it is reported where it is named. Whether all is well."""
+        return self._loaded(function, lambda: (load(),)) is not None
+
+    def _loaded(self, function: YamlScalar, load: Callable[[], T]) -> T | None:
+        """What loading a function gives; None if something is wrong, which is reported where it is named."""
         try:
             self._scope.load(function.text)
-            load()
+            return load()
         except PipelineError as error:
             for problem in error.diagnostics:
                 self._diagnostics.error(problem.message, function.location, hint=problem.hint)
-            return False
-        return True
+            return None
 
 
-def _check_co_process(step: Section, recipe: FunctionRecipe) -> None:
-    """Raise PipelineError if the function of two streams cannot be made, or does not keep to the rules."""
-    load_process_function(recipe, keyed=step.has("key_by"), inputs=FunctionInputs.TWO)
+def _tables(
+    loaded: LoadedFunction | None, node: PlanNode, keys: tuple[int, ...] | None
+) -> tuple[tuple[str, pa.Schema], ...] | None:
+    """The tables of the state that a function keeps by the key columns of `node`; None if it is not known."""
+    from flowrun.operators.process.factories import declared_tables  # imported here, as few pipelines need it
+
+    return None if loaded is None else declared_tables(loaded, node.schema, keys)
 
 
-def _check_process(step: Section, windows: FunctionWindows | None, recipe: FunctionRecipe) -> None:
-    """Raise PipelineError if the function cannot be made, or does not keep to the rules; of windows that are wrong nobody asks."""
+def _load_co_process(step: Section, recipe: FunctionRecipe) -> LoadedFunction:
+    """A function of two streams. Raises PipelineError if it cannot be made, or does not keep to the rules."""
+    return load_process_function(recipe, keyed=step.has("key_by"), inputs=FunctionInputs.TWO)
+
+
+def _load_process(step: Section, windows: FunctionWindows | None, recipe: FunctionRecipe) -> LoadedFunction | None:
+    """A process function; None for window functions, which are only looked at, and of windows that are wrong nobody asks.
+
+    Raises:
+        PipelineError: it cannot be made, or does not keep to the rules.
+    """
     if windows is not None:
         # Imported here, as few pipelines have window functions.
         from flowrun.operators.windows.functions.loading import load_window_function
@@ -295,5 +331,5 @@ def _check_process(step: Section, windows: FunctionWindows | None, recipe: Funct
         window = windows.window
         merging = isinstance(window, SessionWindow) or (isinstance(window, CustomWindow) and window.merges)
         load_window_function(recipe, merging=merging)
-    elif not step.has("window"):
-        load_process_function(recipe, keyed=step.has("key_by"))
+        return None
+    return None if step.has("window") else load_process_function(recipe, keyed=step.has("key_by"))

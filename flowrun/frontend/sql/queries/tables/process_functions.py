@@ -92,7 +92,7 @@ class _Call:
             search_path=self._function.search_path,
             called=TableFunction(leading, Schema(_fields(self._function.result)), time),
         )
-        self._check(made)
+        made = replace(made, tables=self._tables_of(made))
         return Relation(made, (Source(None, tuple(names), tuple(range(len(names)))),))
 
     def _keys(self, data: TableArgument, binder: QueryExpressionBinder) -> tuple[int, ...]:
@@ -152,14 +152,17 @@ class _Call:
             raise error_at(f"{what} must be a constant", argument.span, "values of rows reach the function as its rows")
         return None if constant.value is None else pa.scalar(constant.value, constant.type.arrow).as_py()
 
-    def _check(self, node: Process) -> None:
-        """Make the function once: what is wrong with it is said where it is called."""
+    def _tables_of(self, node: Process) -> tuple[tuple[str, pa.Schema], ...]:
+        """The tables of the function's state. It is made once, to look at: what is wrong with it is said where it is called."""
         recipe = FunctionRecipe(node.function, dict(node.arguments), node.search_path)
         try:
-            load_process_function(recipe, keyed=node.keys is not None)
+            loaded = load_process_function(recipe, keyed=node.keys is not None)
         except PipelineError as error:
             problem = error.diagnostics[0]
             raise error_at(problem.message, self._table.name.span, problem.hint) from error
+        from flowrun.operators.process.factories import declared_tables  # imported here, as few scripts need it
+
+        return declared_tables(loaded, node.input.schema, node.keys)
 
 
 def _fields(row: DataType) -> tuple[Field, ...]:
