@@ -34,28 +34,13 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from flowrun.api.keyed_state import Values
-from flowrun.api.metrics import MetricGroup
+from flowrun.api.metrics import SubtaskContext
 from flowrun.core.record import record
 from flowrun.errors import PipelineError
 
 
-class AsyncOpenContext(Protocol):
-    """What `open` is told of the subtask."""
-
-    @property
-    def subtask(self) -> int:
-        """Number of the subtask, from 0."""
-        ...
-
-    @property
-    def parallelism(self) -> int:
-        """Number of subtasks."""
-        ...
-
-    @property
-    def metrics(self) -> MetricGroup:
-        """Where the function may count."""
-        ...
+class AsyncOpenContext(SubtaskContext, Protocol):
+    """What `open` is told."""
 
 
 class AsyncContext(Protocol):

@@ -1,4 +1,4 @@
-"""Metrics as operators see them: counters, gauges, meters and histograms in named groups."""
+"""Metrics as operators and functions see them, in named groups, and the subtask whose metrics they are."""
 
 from __future__ import annotations
 
@@ -38,4 +38,23 @@ class MetricGroup(Protocol):
 
     def note(self, text: str) -> None:
         """Tell users of something, once, at the end of the job; of several notes of a scope the first counts."""
+        ...
+
+
+class SubtaskContext(Protocol):
+    """What a function may know of the subtask that runs it."""
+
+    @property
+    def subtask(self) -> int:
+        """Number of the subtask, from 0."""
+        ...
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks."""
+        ...
+
+    @property
+    def metrics(self) -> MetricGroup:
+        """Where the function may count."""
         ...

@@ -43,28 +43,13 @@ from flowrun.api.keyed_state import (
     reducing_state,
     value_state,
 )
-from flowrun.api.metrics import MetricGroup
+from flowrun.api.metrics import SubtaskContext
 from flowrun.api.state import AggregateFunction, AppendingState, ListState, MapState, ValueState
 from flowrun.core.arrays import Integers
 
 
-class OpenContext(Protocol):
-    """What `open` is told of the subtask."""
-
-    @property
-    def subtask(self) -> int:
-        """Number of the subtask, from 0."""
-        ...
-
-    @property
-    def parallelism(self) -> int:
-        """Number of subtasks."""
-        ...
-
-    @property
-    def metrics(self) -> MetricGroup:
-        """Where the function may count."""
-        ...
+class OpenContext(SubtaskContext, Protocol):
+    """What `open` is told."""
 
     def state(self, name: str) -> Any:
         """The handle of a declared state. Raises StateError if there is none of this name."""
