@@ -23,30 +23,13 @@ from msgspec import DecodeError
 from msgspec.msgpack import Decoder, Encoder
 
 from flowrun.errors import InternalError, RpcError
-from flowrun.runtime.rpc import arrow_values
-from flowrun.runtime.rpc.coders import (
-    BYTES,
-    JSON,
-    SCALARS,
-    Coder,
-    Convert,
-    Misfit,
-    collection_coder,
-    converted_coder,
-    enum_coder,
-    fixed_coder,
-    literal_coder,
-    mapping_coder,
-    read_extension,
-    record_coder,
-    union_coder,
-)
+from flowrun.runtime.rpc import arrow_values, coders
 from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value, error_to_value
 
 _encoder = Encoder()
-_decoder = Decoder(ext_hook=read_extension)
+_decoder = Decoder(ext_hook=coders.read_extension)
 
-_converted: dict[type, tuple[Any, Convert, Convert]] = {
+_converted: dict[type, tuple[Any, coders.Convert, coders.Convert]] = {
     pa.Schema: (bytes, arrow_values.schema_to_bytes, arrow_values.schema_from_bytes),
     pa.Table: (bytes, arrow_values.table_to_bytes, arrow_values.table_from_bytes),
     pa.RecordBatch: (bytes, arrow_values.batch_to_bytes, arrow_values.batch_from_bytes),
@@ -57,7 +40,7 @@ _converted: dict[type, tuple[Any, Convert, Convert]] = {
 """Type → the type as which its values and those of its subclasses travel, and the ways there and back."""
 
 
-def register(kind: type, wire: Any, to_wire: Convert, from_wire: Convert) -> None:
+def register(kind: type, wire: Any, to_wire: coders.Convert, from_wire: coders.Convert) -> None:
     """Have values of a type, and of its subclasses, travel as values of another type.
 
     Args:
@@ -86,7 +69,7 @@ def encode(value: object, kind: Any) -> bytes:
     coder = _coder(kind)
     try:
         return _encoder.encode(coder.lower(value))
-    except (Misfit, TypeError, OverflowError, UnicodeError, pa.ArrowException) as error:
+    except (coders.Misfit, TypeError, OverflowError, UnicodeError, pa.ArrowException) as error:
         raise RpcError(f"a value of {coder.name} cannot be sent to another process: {error}") from error
     except RecursionError:
         raise RpcError(f"a value of {coder.name} is nested too deep to be sent to another process") from None
@@ -106,7 +89,7 @@ def decode(data: bytes | memoryview, kind: Any) -> Any:
     coder = _coder(kind)
     try:
         return coder.lift(_decoder.decode(data))
-    except (DecodeError, Misfit) as error:
+    except (DecodeError, coders.Misfit) as error:
         raise RpcError(f"bytes of another process are no value of {coder.name}: {error}") from error
     except (RecursionError, UnicodeDecodeError, TypeError) as error:
         # Nested too deep for the interpreter, text that is none, or a map whose keys cannot be keys.
@@ -114,17 +97,17 @@ def decode(data: bytes | memoryview, kind: Any) -> Any:
 
 
 @cache
-def _coder(kind: Any) -> Coder:
+def _coder(kind: Any) -> coders.Coder:
     """The coder of an annotation; dataclasses find those of their fields at first use."""
     kind = _without_decoration(kind)
-    scalar = SCALARS.get(kind) if isinstance(kind, type) else None
+    scalar = coders.SCALARS.get(kind) if isinstance(kind, type) else None
     if kind is None or scalar is not None:
-        return SCALARS[type(None)] if kind is None else SCALARS[kind]
+        return coders.SCALARS[type(None)] if kind is None else coders.SCALARS[kind]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return JSON if _is_json(kind) else _coder_of_union(arguments)
+        return coders.JSON if _is_json(kind) else _coder_of_union(arguments)
     if origin is typing.Literal:
-        return literal_coder(arguments)
+        return coders.literal_coder(arguments)
     found = _coder_of_generic(origin, arguments) if origin is not None else _coder_of_class(kind)
     if found is None:
         raise InternalError(f"values of {kind} do not travel between processes")
@@ -138,23 +121,23 @@ def _without_decoration(kind: Any) -> Any:
     return kind
 
 
-def _coder_of_union(arguments: tuple[Any, ...]) -> Coder:
+def _coder_of_union(arguments: tuple[Any, ...]) -> coders.Coder:
     """In the order of names: annotations that differ in the order of their members are equal, so either may be known first."""
     members = sorted(dict.fromkeys(map(_coder, arguments)), key=lambda member: member.name)
     if len({m.name for m in members}) < len(members):
         raise InternalError(f"members of a union are called the same: {', '.join(m.name for m in members)}")
-    return union_coder(members)
+    return coders.union_coder(members)
 
 
-def _coder_of_generic(origin: Any, arguments: tuple[Any, ...]) -> Coder | None:
+def _coder_of_generic(origin: Any, arguments: tuple[Any, ...]) -> coders.Coder | None:
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
-        return fixed_coder([_coder(a) for a in arguments])
+        return coders.fixed_coder([_coder(a) for a in arguments])
     if isinstance(origin, type) and issubclass(origin, Mapping) and origin in (Mapping, dict):
-        return mapping_coder(_coder(arguments[0]), _coder(arguments[1]))
+        return coders.mapping_coder(_coder(arguments[0]), _coder(arguments[1]))
     make = _COLLECTIONS.get(origin)
     if make is not None:
         convert, accepted = make
-        return collection_coder(_coder(arguments[0]), convert, accepted, distinct=convert is frozenset)
+        return coders.collection_coder(_coder(arguments[0]), convert, accepted, distinct=convert is frozenset)
     return _coder_of_class(origin) if isinstance(origin, type) else None
 
 
@@ -171,23 +154,25 @@ _COLLECTIONS: dict[Any, tuple[Callable[[list[Any]], Any], tuple[type, ...]]] = {
 """Generic type → what a list becomes, and what values may be."""
 
 
-def _coder_of_class(kind: Any) -> Coder | None:
+def _coder_of_class(kind: Any) -> coders.Coder | None:
     if not isinstance(kind, type):
         return None
     if kind is bytes:
-        return BYTES
+        return coders.BYTES
     if issubclass(kind, Enum):
-        return enum_coder(kind)
+        return coders.enum_coder(kind)
     if is_dataclass(kind):
-        return record_coder(kind, cache(lambda: _fields(kind)), frozenset(f.name for f in fields(kind) if f.kw_only))
+        return coders.record_coder(
+            kind, cache(lambda: _fields(kind)), frozenset(f.name for f in fields(kind) if f.kw_only)
+        )
     for base in kind.__mro__:
         if base in _converted:
             wire, to_wire, from_wire = _converted[base]
-            return converted_coder(kind, _coder(wire), to_wire, from_wire)
+            return coders.converted_coder(kind, _coder(wire), to_wire, from_wire)
     return None
 
 
-def _fields(kind: Any) -> tuple[tuple[str, Coder], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, coders.Coder], ...]:
     """Name and coder of each parameter of a dataclass."""
     hints = typing.get_type_hints(kind)
     return tuple((f.name, _coder(hints[f.name])) for f in fields(kind) if f.init)
@@ -198,7 +183,7 @@ def _is_json(kind: Any) -> bool:
     arguments = typing.get_args(kind)
     lists = [a for a in arguments if typing.get_origin(a) is list]
     objects = [a for a in arguments if typing.get_origin(a) is dict]
-    if not (len(lists) == len(objects) == 1) or {*arguments} - {*lists, *objects} != SCALARS.keys():
+    if not (len(lists) == len(objects) == 1) or {*arguments} - {*lists, *objects} != coders.SCALARS.keys():
         return False
     inner = (typing.get_args(lists[0])[0], typing.get_args(objects[0])[1])
     return typing.get_args(objects[0])[0] is str and all(_names_json(i) or _is_json(i) for i in inner)
