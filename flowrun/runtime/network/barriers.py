@@ -10,7 +10,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from flowrun.core.clock import Clock
-from flowrun.core.elements import Alignment, CheckpointBarrier, CheckpointKind, CheckpointOptions
+from flowrun.core.elements import (
+    Alignment,
+    CheckpointBarrier,
+    CheckpointKind,
+    CheckpointOptions,
+    RecordBatch,
+    Watermark,
+    WatermarkStatus,
+)
 from flowrun.core.record import record
 
 
@@ -44,6 +52,15 @@ class TakeSnapshot:
 
 
 @record
+class Record:
+    """These elements of a recorded channel belong to the snapshot: its barrier has overtaken them where they wait."""
+
+    checkpoint_id: int
+    channel: int
+    elements: Sequence[RecordBatch | Watermark | WatermarkStatus]
+
+
+@record
 class StopRecording:
     """The barrier of a recorded channel has come, or its end."""
 
@@ -67,7 +84,7 @@ class WakeAt:
     time_ms: int
 
 
-BarrierAction = Block | Resume | TakeSnapshot | StopRecording | GiveUp | WakeAt
+BarrierAction = Block | Resume | TakeSnapshot | Record | StopRecording | GiveUp | WakeAt
 Actions = Sequence[BarrierAction]
 NO_ACTION: Actions = ()
 

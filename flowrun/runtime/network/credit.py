@@ -20,7 +20,7 @@ FLOATING_SLOTS = 256
 
 
 class GateCredit:
-    """The slots of one gate, and the credit of its channels. `release` may come from any thread; else one call at a time.
+    """The slots of one gate, and the credit of its channels. Thread-safe.
 
     Args:
         pool: of the process.
@@ -41,10 +41,11 @@ class GateCredit:
         floating: int = FLOATING_SLOTS,
     ) -> None:
         reserved = exclusive * channels
+        self.lock = threading.RLock()
+        """Held while a channel's credit changes: that of channels from other processes does so on their connection's thread."""
         self._process = pool
         self._pool = pool.create_local(reserved, reserved + floating)
         self._reserved = self._pool.try_acquire(reserved)
-        self._lock = threading.Lock()
         self.channels = tuple(ChannelCredit(self, exclusive) for _ in range(channels))
 
     @property
@@ -76,14 +77,14 @@ class GateCredit:
 
     def release(self) -> None:
         """Free the exclusive slots; floating ones follow as they are given back. Idempotent."""
-        with self._lock:
+        with self.lock:
             reserved, self._reserved = self._reserved, 0
         self._pool.recycle(reserved)
         self._pool.close()
 
 
 class ChannelCredit:
-    """What one channel may receive. One call at a time: from the task's thread, or under the lock of a channel from another process."""
+    """What one channel may receive. Thread-safe."""
 
     __slots__ = ("_exclusive", "_extra", "_gate", "_held")
 
@@ -102,34 +103,39 @@ class ChannelCredit:
 
     def for_backlog(self, backlog: int) -> int:
         """The credit once the sender has announced a backlog, with as many floating slots as there are for it."""
-        available = self._exclusive + self._extra - self._held
-        if backlog > available:
-            extra = self._gate.floating(backlog - available)
-            self._extra += extra
-            available += extra
-        return available
+        with self._gate.lock:
+            available = self._exclusive + self._extra - self._held
+            if backlog > available:
+                extra = self._gate.floating(backlog - available)
+                self._extra += extra
+                available += extra
+            return available
 
     def receive(self, slots: int) -> None:
         """Rows came that take so many slots."""
-        self._held += slots
-        missing = self._held - self._exclusive - self._extra
-        if missing > 0:
-            self._gate.overdraw(missing)
-            self._extra += missing
+        with self._gate.lock:
+            self._held += slots
+            missing = self._held - self._exclusive - self._extra
+            if missing > 0:
+                self._gate.overdraw(missing)
+                self._extra += missing
 
     def recycle(self) -> None:
         """All rows were processed: their slots are free. Floating ones stay while the process has plenty, to be asked for less often."""
-        self._held = 0
-        if self._extra and self._gate.is_scarce:
-            self.give_back_unused()
+        with self._gate.lock:
+            self._held = 0
+            if self._extra and self._gate.is_scarce:
+                self.give_back_unused()
 
     def give_back_unused(self) -> None:
         """Part with the floating slots if they hold nothing."""
-        if self._extra and not self._held:
-            extra, self._extra = self._extra, 0
-            self._gate.give_back(extra)
+        with self._gate.lock:
+            if self._extra and not self._held:
+                extra, self._extra = self._extra, 0
+                self._gate.give_back(extra)
 
     def release(self) -> None:
         """Nothing is received any more."""
-        self._held = 0
-        self.give_back_unused()
+        with self._gate.lock:
+            self._held = 0
+            self.give_back_unused()

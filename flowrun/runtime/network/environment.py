@@ -16,10 +16,11 @@ from flowrun.errors import ClusterError, InternalError
 from flowrun.graph.execution_graph import Channel, ExecutionVertex, IntermediateResultPartition, PartitionId
 from flowrun.graph.execution_graph import InputGate as GateDescription
 from flowrun.graph.job_graph import ResultType
+from flowrun.runtime.messages import PartitionLocation
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
-from flowrun.runtime.network.channel import LocalInputChannel, OpenView
-from flowrun.runtime.network.credit import GateCredit
+from flowrun.runtime.network.channel import InputChannel, LocalInputChannel, OpenView
+from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.shuffle import Locations
@@ -121,13 +122,22 @@ class NetworkEnvironment:
         with self._lock:
             self._credits.append(credit)
         channels = [
-            LocalInputChannel(str(described.partition), self._opener(described, locations), own)
+            self._create_channel(described, locations.get(described.partition), own)
             for described, own in zip(gate.channels, credit.channels, strict=True)
         ]
         return SingleInputGate(channels, batch_rows, credit.release)
 
-    def _opener(self, channel: Channel, locations: Locations) -> OpenView:
-        location = locations.get(channel.partition)
+    def _create_channel(
+        self, channel: Channel, location: PartitionLocation | None, credit: ChannelCredit
+    ) -> InputChannel:
+        """A channel from a producer in this process; the service that reaches others does more.
+
+        Raises:
+            ClusterError: the producer is in another process.
+        """
+        return LocalInputChannel(str(channel.partition), self._opener(channel, location), credit)
+
+    def _opener(self, channel: Channel, location: PartitionLocation | None) -> OpenView:
         if location is not None and location.address:
             raise ClusterError(
                 f"partition {channel.partition} is in process {location.worker} ({location.address}), to which this one has no connection"

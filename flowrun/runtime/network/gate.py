@@ -19,15 +19,16 @@ from typing import Protocol, TypeVar
 from flowrun.core.elements import EndOfInput, Event, RecordBatch, concat_batches
 from flowrun.core.record import record
 from flowrun.runtime.network.channel import InputChannel
-from flowrun.runtime.network.subpartition import Control
+from flowrun.runtime.network.subpartition import Control, InFlightElement
 
 
 @record
 class GateEvent:
-    """An event with the channel (position in the gate) that it came from."""
+    """An event with the channel (position in the gate) that it came from, and what it overtook there; see `Control`."""
 
     channel: int
     event: Event
+    overtaken: Sequence[InFlightElement] = ()
 
 
 @record
@@ -161,7 +162,7 @@ class SingleInputGate:
             if element.more:
                 self._enqueue(index)
             if isinstance(element, Control):
-                event = GateEvent(index, element.event)
+                event = GateEvent(index, element.event, element.overtaken)
                 if not batches:
                     return self._given(event)
                 self._held.append(event)
@@ -194,7 +195,7 @@ class SingleInputGate:
             if element.more:
                 self._enqueue(index)
             if isinstance(element, Control):
-                return self._given(GateEvent(index, element.event))
+                return self._given(GateEvent(index, element.event, element.overtaken))
             self._in_hand.append(self._channels[index])
             first = self._first_run(list(element.batches), [index] * len(element.batches))
             return GateRows(index, first)

@@ -52,12 +52,18 @@ class Data:
 
 @record
 class Control:
-    """One event of a channel; the fields are those of `Data`."""
+    """One event of a channel; the fields are those of `Data`.
+
+    Attributes:
+        overtaken: what a barrier has overtaken after the producer had sent it: it waits in the channel still, and is part of the
+            checkpoint. In the producer's queue it is settled there.
+    """
 
     event: Event
     sequence: int
     backlog: int
     more: bool
+    overtaken: Sequence[InFlightElement] = ()
 
 
 class SubpartitionView(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from flowrun.api.input_selection import InputSelectable, InputSelection
@@ -19,9 +20,11 @@ from flowrun.errors import UnsupportedPlanError
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.network.barriers import (
     Actions,
+    BarrierAction,
     BarrierHandler,
     Block,
     GiveUp,
+    Record,
     Resume,
     StopRecording,
     TakeSnapshot,
@@ -254,11 +257,31 @@ class NetworkInput:
             case CheckpointBarrier() if self._selectable is not None:
                 self._decline(event.checkpoint_id)
             case CheckpointBarrier():
-                self._act(self._barriers.barrier(member.first_channel + channel, event))
+                number = member.first_channel + channel
+                self._act(self._with_overtaken(number, element.overtaken, self._barriers.barrier(number, event)))
             case EndOfInput():
                 self._forward(member, member.valve.end(channel))
                 # The input itself ends when its gate is asked next: not if the task stops at the barrier that this completes.
                 self._act(self._barriers.end_of_input(member.first_channel + channel))
+
+    def _with_overtaken(self, channel: int, overtaken: Sequence[InFlightElement], actions: Actions) -> Actions:
+        """The same actions, with what the barrier of a channel overtook there recorded before the channel is done."""
+        if not overtaken:
+            return actions
+        following: list[BarrierAction] = []
+        for action in actions:
+            match action:
+                case TakeSnapshot(barrier=barrier, recorded=recorded):
+                    following.append(replace(action, recorded=recorded | {channel}))
+                    following += (
+                        Record(barrier.checkpoint_id, channel, overtaken),
+                        StopRecording(barrier.checkpoint_id, channel),
+                    )
+                case StopRecording(checkpoint_id=checkpoint_id, channel=stopped) if stopped == channel:
+                    following += (Record(checkpoint_id, channel, overtaken), action)
+                case _:
+                    following.append(action)
+        return following
 
     def _decline(self, checkpoint_id: int) -> None:
         """No barrier can be waited for that is behind the rows of an input that is not selected."""
@@ -286,6 +309,9 @@ class NetworkInput:
                     self._recorded = set(action.recorded)
                     self._recording_id = action.barrier.checkpoint_id
                     self._checkpointing.take(action)
+                case Record(checkpoint_id=checkpoint_id, channel=channel, elements=elements):
+                    for content in elements:
+                        self._checkpointing.record(checkpoint_id, channel, content)
                 case StopRecording(checkpoint_id=checkpoint_id, channel=channel):
                     self._recorded.discard(channel)
                     self._checkpointing.stop_recording(checkpoint_id, channel)

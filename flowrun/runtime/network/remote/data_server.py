@@ -1,0 +1,136 @@
+"""The data side of a worker process: listens for those who read what is written here, and connects to those who write what is read here.
+
+    process A                                     process B
+    DataServer ◀──── one connection for all ───── DataConnection ◀─ RemoteInputChannel ◀─ gate ◀─ task
+      PartitionSender ◀─ views ◀─ partitions
+
+A pair of processes that read from each other has two connections, one a direction.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from flowrun.core.clock import Clock
+from flowrun.errors import ClusterError
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool
+from flowrun.runtime.network.remote.batches import BatchEncoder
+from flowrun.runtime.network.remote.environment import ConnectedEnvironment
+from flowrun.runtime.network.remote.receiver import DataConnection
+from flowrun.runtime.network.remote.registry import PartitionRegistry
+from flowrun.runtime.network.remote.sender import PartitionSender
+from flowrun.runtime.network.remote.wire import DataFrames
+from flowrun.runtime.rpc.address import Address, parse_address
+from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.link import Credentials, Link, open_link
+from flowrun.runtime.rpc.server import Server
+from flowrun.runtime.timers import TimerThread
+
+
+class DataServer:
+    """Thread-safe. `close` ends all connections; the channels of those that still read fail.
+
+    Args:
+        address: where to listen.
+        own: who this process is; its id is the worker's name.
+        credentials: of the cluster.
+        timers: of the process.
+        lz4: compress rows: for slow links.
+
+    Raises:
+        ClusterError: the address is taken, or listening there would let strangers in.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        own: Introduction,
+        credentials: Credentials,
+        timers: TimerThread,
+        *,
+        lz4: bool = False,
+    ) -> None:
+        self._own = own
+        self._credentials = credentials
+        self._timers = timers
+        self._lz4 = lz4
+        self._registry = PartitionRegistry(timers)
+        self._lock = threading.Lock()
+        self._senders: set[PartitionSender] = set()
+        self._connections: dict[str, DataConnection] = {}
+        self._connecting: dict[str, threading.Lock] = {}
+        self._closed = False
+        self._server = Server(address, own, credentials, {Purpose.DATA: self._serve})
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._server.address
+
+    def environment(
+        self, job_id: str, pool: GlobalBufferPool, clock: Clock, spill_dir: Path | None = None
+    ) -> ConnectedEnvironment:
+        """The exchanges of one job in this process.
+
+        Args:
+            job_id: the run of the job.
+            pool: buffers of the process.
+            clock: of the process.
+            spill_dir: parent folder of blocking partitions; None: the system's temporary folder.
+        """
+        return ConnectedEnvironment(
+            job_id, self._own.id, self._registry, self.connect, pool, self._timers, clock, spill_dir
+        )
+
+    def connect(self, address: str) -> DataConnection:
+        """The connection to the data server of another process: the one that there is, or a new one. Blocks.
+
+        Raises:
+            ClusterError: nobody answers, or either side does not trust or understand the other.
+        """
+        with self._lock:
+            connecting = self._connecting.setdefault(address, threading.Lock())
+        with connecting:
+            with self._lock:
+                known = self._connections.get(address)
+                if self._closed:
+                    raise ClusterError("this process reads no more: its data server is closed")
+            if known is not None:
+                return known
+            link = open_link(parse_address(address), self._own, Purpose.DATA, self._credentials)
+            with self._lock:
+                made = DataConnection(DataFrames(link.stream, str(link)), self._forget)
+                self._connections[address] = made
+            return made
+
+    def close(self) -> None:
+        """Listen no more, and end all connections. Idempotent."""
+        with self._lock:
+            self._closed = True
+            ends: list[PartitionSender | DataConnection] = [*self._senders, *self._connections.values()]
+        self._server.close()
+        for end in ends:
+            end.close()
+        for end in ends:
+            end.join()
+
+    def _serve(self, link: Link) -> None:
+        with self._lock:
+            if self._closed:
+                link.stream.close()
+                return
+            encoder = BatchEncoder(lz4=self._lz4)
+            self._senders.add(
+                PartitionSender(DataFrames(link.stream, str(link)), self._registry, encoder, self._forget_sender)
+            )
+
+    def _forget_sender(self, sender: PartitionSender) -> None:
+        with self._lock:
+            self._senders.discard(sender)
+
+    def _forget(self, connection: DataConnection) -> None:
+        with self._lock:
+            for address, known in list(self._connections.items()):
+                if known is connection:
+                    del self._connections[address]

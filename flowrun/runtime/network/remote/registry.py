@@ -1,0 +1,81 @@
+"""The partitions of a process that other processes may read, and those that they wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from flowrun.core.record import record
+from flowrun.errors import ClusterError
+from flowrun.graph.execution_graph import PartitionId
+from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.timers import Timer, TimerThread
+
+WAIT_MS = 30_000
+"""How long a partition is waited for: its producer is deployed before its consumer, but to another process."""
+
+Opened = Callable[[ResultPartition | ClusterError], None]
+"""Is told of a partition that was asked for, or why there is none. By any thread; must not block."""
+
+
+@record
+class PartitionKey:
+    """What one attempt of a producer writes in one run of a job."""
+
+    job_id: str
+    partition: PartitionId
+    attempt_id: str
+
+
+class PartitionRegistry:
+    """Thread-safe.
+
+    Args:
+        timers: of the process.
+    """
+
+    def __init__(self, timers: TimerThread) -> None:
+        self._timers = timers
+        self._lock = threading.Lock()
+        self._partitions: dict[PartitionKey, ResultPartition] = {}
+        self._waiting: dict[PartitionKey, list[tuple[Opened, Timer]]] = {}
+
+    def add(self, key: PartitionKey, partition: ResultPartition) -> None:
+        """A partition can be read from now on."""
+        with self._lock:
+            self._partitions[key] = partition
+            waiting = self._waiting.pop(key, [])
+        for opened, timer in waiting:
+            timer.cancel()
+            opened(partition)
+
+    def remove(self, key: PartitionKey) -> None:
+        """A partition is gone. Idempotent."""
+        with self._lock:
+            self._partitions.pop(key, None)
+
+    def open(self, key: PartitionKey, opened: Opened) -> None:
+        """Have `opened` told of a partition, now or when it is there."""
+        with self._lock:
+            partition = self._partitions.get(key)
+            if partition is None:
+                timer = self._timers.after(WAIT_MS, lambda: self._give_up(key, opened))
+                self._waiting.setdefault(key, []).append((opened, timer))
+        if partition is not None:
+            opened(partition)
+
+    def _give_up(self, key: PartitionKey, opened: Opened) -> None:
+        with self._lock:
+            waiting = self._waiting.get(key, [])
+            left = [entry for entry in waiting if entry[0] is not opened]
+            if len(left) == len(waiting):
+                return
+            if left:
+                self._waiting[key] = left
+            else:
+                del self._waiting[key]
+        opened(
+            ClusterError(
+                f"partition {key.partition} of attempt {key.attempt_id} is not there: it was waited for {WAIT_MS // 1000} s"
+            )
+        )

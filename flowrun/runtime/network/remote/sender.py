@@ -1,0 +1,252 @@
+"""The writing end of a data connection: sends what subpartitions hold, each channel as far as it has credit.
+
+One thread reads requests, another writes rows: it takes the channels in turn that have something to send, so a slow reader of one of them
+holds up no other. What overtakes in a subpartition makes its channel the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from flowrun.core.elements import CheckpointBarrier
+from flowrun.errors import ClusterError, FlowrunError
+from flowrun.runtime.network.barriers import overtakes
+from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.remote.batches import BatchEncoder, needs_stream
+from flowrun.runtime.network.remote.events import encode_event
+from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
+from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
+from flowrun.runtime.network.subpartition import Control, Data, SubpartitionView
+from flowrun.runtime.rpc.codec import decode, encode
+from flowrun.runtime.rpc.error_values import ErrorValue, error_to_value
+
+ROWS_AT_ONCE = 131_072
+"""Of one frame, as far as credit allows."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Channel:
+    """A subpartition that is read by the other process. `credit` belongs to the lock of the connection, the rest to its writer thread."""
+
+    __slots__ = ("credit", "is_closed", "is_ready", "number", "schema", "view")
+
+    def __init__(self, number: int, credit: int) -> None:
+        self.number = number
+        self.credit = credit
+        self.view: SubpartitionView | None = None
+        self.schema: object = None
+        self.is_ready = False
+        self.is_closed = False
+
+
+class PartitionSender:
+    """Serves one connection from its construction to its end.
+
+    Args:
+        frames: of the connection.
+        registry: the partitions of this process.
+        encoder: makes payloads.
+        on_close: called once when the connection is over.
+    """
+
+    def __init__(
+        self,
+        frames: DataFrames,
+        registry: PartitionRegistry,
+        encoder: BatchEncoder,
+        on_close: Callable[[PartitionSender], None],
+    ) -> None:
+        self._frames = frames
+        self._registry = registry
+        self._encoder = encoder
+        self._on_close = on_close
+        self._changed = threading.Condition()
+        self._channels: dict[int, _Channel] = {}
+        self._ready: deque[_Channel] = deque()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=work, name=f"flowrun-{name}-{frames.peer}", daemon=True)
+            for name, work in (("requests", self._read_requests), ("sender", self._send_all))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End the connection and give up all views. Idempotent."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            channels = list(self._channels.values())
+            self._channels.clear()
+            self._ready.clear()
+            self._changed.notify_all()
+        self._frames.close()
+        for channel in channels:
+            self._release(channel)
+        self._on_close(self)
+
+    def join(self) -> None:
+        """Wait until the threads have ended, after `close`."""
+        for thread in self._threads:
+            thread.join()
+
+    # ---- requests
+
+    def _read_requests(self) -> None:
+        try:
+            while (frame := self._frames.read()) is not None:
+                self._handle(*frame)
+        except FlowrunError as error:
+            _log.info("%s", error)
+        finally:
+            self.close()
+            self._frames.dispose()
+
+    def _handle(self, head: Head, payload: object) -> None:
+        match head.kind:
+            case FrameKind.PARTITION_REQUEST:
+                self._open(head.channel, decode(memoryview(payload), PartitionRequest))  # type: ignore[arg-type]
+            case FrameKind.ADD_CREDIT:
+                with self._changed:
+                    channel = self._channels.get(head.channel)
+                    if channel is not None:
+                        channel.credit += head.slots
+                if channel is not None:
+                    self._wake(channel)
+            case FrameKind.CANCEL_PARTITION_REQUEST:
+                with self._changed:
+                    channel = self._channels.pop(head.channel, None)
+                if channel is not None:
+                    self._release(channel)
+            case _:
+                raise ClusterError(f"{self._frames.peer} sent a frame of kind {head.kind}, which is not for who writes")
+
+    def _open(self, number: int, request: PartitionRequest) -> None:
+        channel = _Channel(number, request.credit)
+        with self._changed:
+            if self._closed or number in self._channels:
+                raise ClusterError(f"{self._frames.peer} asked for channel {number} twice")
+            self._channels[number] = channel
+        key = PartitionKey(request.job_id, request.partition, request.attempt_id)
+        self._registry.open(key, partial(self._opened, channel, request.subpartition))
+
+    def _opened(self, channel: _Channel, subpartition: int, found: ResultPartition | ClusterError) -> None:
+        if isinstance(found, ResultPartition):
+            try:
+                view = found.create_view(
+                    subpartition, partial(self._wake, channel), partial(self._wake, channel, urgent=True)
+                )
+            except Exception as error:
+                found = ClusterError(f"partition {found.name} cannot be read: {error}")
+            else:
+                with self._changed:
+                    channel.view = view
+                    is_closed = channel.is_closed
+                if is_closed:
+                    view.release()
+                else:
+                    self._wake(channel)
+                return
+        self._refuse(channel, found)
+
+    def _release(self, channel: _Channel) -> None:
+        with self._changed:
+            channel.is_closed = True
+            view = channel.view
+        if view is not None:
+            view.release()
+
+    # ---- rows
+
+    def _wake(self, channel: _Channel, *, urgent: bool = False) -> None:
+        """There may be something to send on a channel. Any thread."""
+        with self._changed:
+            if channel.is_closed or self._closed:
+                return
+            if urgent:
+                if channel.is_ready:
+                    self._ready.remove(channel)
+                self._ready.appendleft(channel)
+            elif channel.is_ready:
+                return
+            else:
+                self._ready.append(channel)
+            channel.is_ready = True
+            self._changed.notify()
+
+    def _send_all(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    while not self._ready and not self._closed:
+                        self._changed.wait()
+                    if self._closed:
+                        return
+                    channel = self._ready.popleft()
+                    channel.is_ready = False
+                    view, credit = channel.view, channel.credit
+                if view is not None:
+                    self._send_next(channel, view, credit)
+        except FlowrunError as error:
+            _log.info("%s", error)
+            self.close()
+
+    def _send_next(self, channel: _Channel, view: SubpartitionView, credit: int) -> None:
+        try:
+            element = view.poll(ROWS_AT_ONCE, credit)
+        except Exception as error:
+            self._refuse(channel, error)
+            return
+        match element:
+            case None:
+                return  # nothing is there, of which the view tells; or no credit is left, which comes with a request
+            case Data():
+                self._send_rows(channel, element)
+            case Control(event=event):
+                urgent = isinstance(event, CheckpointBarrier) and overtakes(event.options)
+                self._frames.write(
+                    FrameKind.BUFFER_RESPONSE,
+                    channel.number,
+                    [encode_event(event)],
+                    flags=EVENT | (URGENT if urgent else 0),
+                    sequence=element.sequence,
+                    backlog=element.backlog,
+                )
+        if element.more:
+            self._wake(channel)
+
+    def _send_rows(self, channel: _Channel, data: Data) -> None:
+        schema = data.batches[0].columns.schema
+        if schema is not channel.schema and not needs_stream(schema):
+            if channel.schema is None or not schema.equals(channel.schema, check_metadata=True):
+                self._frames.write(FrameKind.SCHEMA, channel.number, [schema.serialize()])
+            channel.schema = schema
+        with self._changed:
+            channel.credit -= data.slots
+        self._frames.write(
+            FrameKind.BUFFER_RESPONSE,
+            channel.number,
+            self._encoder.payload(data.batches),
+            count=len(data.batches),
+            sequence=data.sequence,
+            backlog=data.backlog,
+            slots=data.slots,
+        )
+
+    def _refuse(self, channel: _Channel, error: Exception) -> None:
+        """Tell the reader that its channel is over."""
+        with self._changed:
+            self._channels.pop(channel.number, None)
+        self._release(channel)
+        content = encode(error_to_value(error), ErrorValue)
+        try:
+            self._frames.write(FrameKind.ERROR_RESPONSE, channel.number, [content])
+        except ClusterError as failure:
+            _log.info("%s", failure)
+            self.close()

@@ -1,0 +1,171 @@
+"""What travels on a data connection: frames with a head of fixed layout. Their names are those of Apache Flink's protocol.
+
+The process that reads has connected, and numbers its channels; the one that writes answers under these numbers.
+
+| kind | way | payload |
+|---|---|---|
+| `PARTITION_REQUEST` | → writer | a `PartitionRequest` |
+| `ADD_CREDIT` | → writer | none: `slots` is the credit that is added |
+| `CANCEL_PARTITION_REQUEST` | → writer | none |
+| `SCHEMA` | → reader | the columns of the rows that follow, as an Arrow IPC schema |
+| `BUFFER_RESPONSE` | → reader | rows, see `batches.py`; or an event |
+| `ERROR_RESPONSE` | → reader | an error value: the channel is over |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from threading import Lock
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from flowrun.core.record import record
+from flowrun.errors import ClusterError
+from flowrun.graph.execution_graph import PartitionId
+from flowrun.runtime.rpc.byte_stream import ByteStream
+
+_HEAD = struct.Struct(">BBIIQQII")
+"""Kind, flags, count, bytes of the payload, channel, sequence, backlog, slots."""
+_MOST_PAYLOAD_BYTES = 1 << 31
+"""Of one frame: a single row, or a dictionary, that no cut makes smaller may be large."""
+_STUCK_MS = 60_000
+"""A peer that reads nothing for so long is lost."""
+
+Piece: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+
+class FrameKind(IntEnum):
+    """The first byte of a frame."""
+
+    PARTITION_REQUEST = 1
+    ADD_CREDIT = 2
+    CANCEL_PARTITION_REQUEST = 3
+    SCHEMA = 4
+    BUFFER_RESPONSE = 5
+    ERROR_RESPONSE = 6
+
+
+EVENT = 1
+"""Flag of a `BUFFER_RESPONSE`: its payload is an event."""
+URGENT = 2
+"""Flag: it has overtaken what is queued."""
+
+
+@record
+class PartitionRequest:
+    """A channel begins to read.
+
+    Attributes:
+        job_id: the run of the job.
+        partition: what is read.
+        attempt_id: the execution that writes it.
+        subpartition: of the partition.
+        credit: slots for the first rows.
+    """
+
+    job_id: str
+    partition: PartitionId
+    attempt_id: str
+    subpartition: int
+    credit: int
+
+
+@record
+class Head:
+    """What stands before the payload of a frame; `count`: how many elements of the channel it is."""
+
+    kind: int
+    flags: int
+    count: int
+    size: int
+    channel: int
+    sequence: int
+    backlog: int
+    slots: int
+
+
+class DataFrames:
+    """Writes and reads the frames of one connection: `write` from any thread, `read` from one.
+
+    Args:
+        stream: of the connection.
+        peer: the other process, for messages.
+    """
+
+    def __init__(self, stream: ByteStream, peer: str) -> None:
+        self.peer = peer
+        self._stream = stream
+        self._lock = Lock()
+        self._head = memoryview(bytearray(_HEAD.size))
+
+    def write(
+        self,
+        kind: FrameKind,
+        channel: int,
+        pieces: Sequence[Piece] = (),
+        *,
+        flags: int = 0,
+        count: int = 1,
+        sequence: int = 0,
+        backlog: int = 0,
+        slots: int = 0,
+    ) -> None:
+        """Write a frame; waits while the other side does not read.
+
+        Raises:
+            ClusterError: the connection failed, or the other side has not read for a minute.
+        """
+        views = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+        size = sum(view.nbytes for view in views)
+        if size > _MOST_PAYLOAD_BYTES:
+            raise ClusterError(f"rows of {size} bytes that cannot be cut do not fit into a frame to {self.peer}")
+        left: Sequence[memoryview] = [
+            memoryview(_HEAD.pack(kind, flags, count, size, channel, sequence, backlog, slots)),
+            *views,
+        ]
+        try:
+            with self._lock:
+                while left := self._stream.write_nowait(left):
+                    if not self._stream.wait_writable(_STUCK_MS):
+                        raise ClusterError(f"{self.peer} has not read what it was sent for {_STUCK_MS // 1000} s")
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def read(self) -> tuple[Head, pa.Buffer] | None:
+        """The next frame, its payload in a buffer of its own; None if the other side closed the connection between two frames.
+
+        Raises:
+            ClusterError: the connection was cut within a frame or failed, or what came is no frame.
+        """
+        try:
+            came = self._stream.read_into(self._head)
+            if came == 0:
+                return None
+            if came < _HEAD.size:
+                raise self._cut()
+            kind, flags, count, size, channel, sequence, backlog, slots = _HEAD.unpack(self._head)
+            if size > _MOST_PAYLOAD_BYTES:
+                raise ClusterError(f"{self.peer} announces {size} bytes in one frame: it does not speak this protocol")
+            payload = pa.allocate_buffer(size)
+            if size and self._stream.read_into(memoryview(payload).cast("B")) < size:
+                raise self._cut()
+        except OSError as error:
+            raise self._failed(error) from error
+        return Head(kind, flags, count, size, channel, sequence, backlog, slots), payload
+
+    def close(self) -> None:
+        """End the connection, also under threads that read or write. Idempotent."""
+        self._stream.shutdown()
+
+    def dispose(self) -> None:
+        """Give the connection's number back, once nobody reads any more: who still writes gets an error."""
+        self._stream.close()
+
+    def _cut(self) -> ClusterError:
+        return ClusterError(f"the connection to {self.peer} was cut within a frame")
+
+    def _failed(self, error: OSError) -> ClusterError:
+        return ClusterError(f"the connection to {self.peer} failed: {error.strerror or error}")
