@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
+from flowrun.errors import InternalError
 from flowrun.plan.description import Rows, input_node, node, parameter, positions, user_function
 from flowrun.plan.nodes import PlanNode
 
@@ -43,12 +44,29 @@ class CoProcess(PlanNode):
     search_path: tuple[str, ...] = parameter(default=())
     tables: tuple[tuple[str, pa.Schema], ...] | None = parameter(default=None)
 
+    def __post_init__(self) -> None:
+        """Both inputs have keys, or neither; of a broadcast stream rows have none."""
+        left, right = self.left_keys, self.right_keys
+        alike = (
+            right is None
+            if self.broadcast
+            else (left is None) == (right is None) and len(left or ()) == len(right or ())
+        )
+        if not alike:
+            raise InternalError(f"a function of two streams has keys {left} and {right}")
+
     @property
     def keys(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
         """Of each input the positions of its key columns."""
         return self.left_keys, self.right_keys
 
     @property
-    def event_time(self) -> bool:
-        """Whether rows have event time: those of one input may."""
-        return self.left.event_time or self.right.event_time
+    def key_names(self) -> tuple[str, ...]:
+        """What rows meet by, for explain: `id = order_id`; beside a broadcast stream, `id`."""
+        if self.left_keys is None:
+            return ()
+        left = [self.left.schema.names[key] for key in self.left_keys]
+        if self.right_keys is None:
+            return tuple(left)
+        right = (self.right.schema.names[key] for key in self.right_keys)
+        return tuple(f"{one} = {other}" for one, other in zip(left, right, strict=True))

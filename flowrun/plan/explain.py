@@ -242,11 +242,8 @@ def _co_process_details(node: CoProcess) -> dict[str, Any]:
     details: dict[str, Any] = {"function": node.function}
     if node.arguments:
         details["with"] = {name: str(value) for name, value in node.arguments.items()}
-    left, right = (
-        [] if k is None else [i.schema.names[c] for c in k] for i, k in zip(node.inputs, node.keys, strict=True)
-    )
-    if left:
-        details["keys"] = left if node.broadcast else [f"{a} = {b}" for a, b in zip(left, right, strict=True)]
+    if node.key_names:
+        details["keys"] = list(node.key_names)
         details["null_keys"] = node.null_keys.value
     if node.broadcast:
         details["broadcast"] = "the second input"

@@ -10,6 +10,7 @@ from flowrun.api.operator import OutputTag
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT
+from flowrun.errors import InternalError
 from flowrun.graph.partitioner import BroadcastPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import PartitionTransformation, TwoInputTransformation
 from flowrun.lowering import lower
@@ -107,6 +108,12 @@ def test_functions_get_all_columns_and_send_side_outputs_of_their_own() -> None:
     assert (kept.left.schema, kept.right.schema) == (node.left.schema, node.right.schema)
     (read,) = (n for n in walk_plan(optimised) if isinstance(n, SideOutput))
     assert (read.schema, read.input) == (LATE, kept)
+
+
+def test_keys_of_both_inputs_go_together() -> None:
+    for wrong in ({"right_keys": None}, {"left_keys": None}, {"right_keys": (0, 1)}, {"broadcast": True}):
+        with pytest.raises(InternalError, match="a function of two streams has keys"):
+            co_process(**wrong)
 
 
 def test_explain_shows_function_arguments_keys_and_side_outputs() -> None:
