@@ -1,0 +1,265 @@
+"""Connections over which both sides call each other: typed calls of named endpoints, in order.
+
+A gateway is a stand-in for an object of the other process: it has the methods of a protocol, and a call of one travels as a frame. Methods
+that return nothing are one-way: the call is over once it is written, and calls of one connection reach their targets in the order in which
+they were made. Others wait for the answer, and raise the error that was raised there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from flowrun.core.clock import Clock, SystemClock
+from flowrun.errors import ClusterError, FencingError, FlowrunError, RpcError
+from flowrun.runtime.mailbox import Post
+from flowrun.runtime.rpc.calls import (
+    Answer,
+    Call,
+    Goodbye,
+    pieces_of_answer,
+    pieces_of_call,
+    pieces_of_goodbye,
+    read_control_frame,
+)
+from flowrun.runtime.rpc.codec import decode, encode
+from flowrun.runtime.rpc.endpoint_table import EndpointTable, Served, Token
+from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value, error_to_value
+from flowrun.runtime.rpc.frames import FrameReader, FrameWriter
+from flowrun.runtime.rpc.handshake import Introduction
+from flowrun.runtime.rpc.link import Link
+from flowrun.runtime.rpc.methods import Method, methods_of
+
+CALL_TIMEOUT_MS = 30_000
+"""How long a call waits for its answer."""
+_GOODBYE_MS = 1_000
+
+G = TypeVar("G")
+
+_log = logging.getLogger(__name__)
+
+
+class _Pending:
+    """A call that waits for its answer."""
+
+    __slots__ = ("answer", "done", "failure")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.answer: Answer | None = None
+        self.failure: ClusterError | None = None
+
+
+class RpcConnection:
+    """One control connection. Thread-safe. Serve what the other side may call, then `start`.
+
+    Args:
+        link: after its handshake.
+        clock: of the process.
+    """
+
+    def __init__(self, link: Link, clock: Clock | None = None) -> None:
+        self._link = link
+        self._clock = clock or SystemClock()
+        self._table = EndpointTable()
+        self._reader = FrameReader(link.stream, str(link))
+        self._writer = FrameWriter(link.stream, str(link), self._fail, clock=self._clock)
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._listeners: list[Callable[[str], None]] = []
+        self._reason: str | None = None
+        self._thread = threading.Thread(target=self._read_all, name=f"flowrun-control-{link}", daemon=True)
+
+    @property
+    def peer(self) -> Introduction:
+        """Who is on the other side."""
+        return self._link.peer
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._reason is not None
+
+    def start(self) -> None:
+        """Begin to take calls and answers."""
+        self._thread.start()
+
+    def serve(self, endpoint: str, protocol: type, target: object, token: Token = "", post: Post | None = None) -> None:
+        """Let the other side call the methods of `target`; see `EndpointTable.serve`."""
+        self._table.serve(endpoint, protocol, target, token, post)
+
+    def withdraw(self, endpoint: str) -> None:
+        """Serve it no more."""
+        self._table.withdraw(endpoint)
+
+    def gateway(self, protocol: type[G], endpoint: str, token: str = "", timeout_ms: int = CALL_TIMEOUT_MS) -> G:
+        """A stand-in for what the other side serves as `endpoint`.
+
+        Its methods raise ClusterError if the connection is over or no answer comes in time, and what the other side raised.
+        """
+        return cast(G, _Gateway(self, protocol, endpoint, token, timeout_ms))
+
+    def on_close(self, listener: Callable[[str], None]) -> None:
+        """Have `listener` told, once, why the connection is over; at once if it is. By any thread."""
+        with self._lock:
+            reason = self._reason
+            if reason is None:
+                self._listeners.append(listener)
+        if reason is not None:
+            listener(reason)
+
+    def close(self, reason: str = "it was closed") -> None:
+        """Say good-bye and end the connection. Idempotent."""
+        if not self.is_closed:
+            self._writer.write(*pieces_of_goodbye(Goodbye(reason)))
+            self._writer.flush(_GOODBYE_MS)
+        self._end(reason)
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def call(self, call: Call, method: Method, timeout_ms: int) -> object:
+        """Make a call, and wait for its answer unless it is one-way. For gateways."""
+        if method.is_one_way:
+            if not self._writer.write(*pieces_of_call(call)):
+                raise self._over()
+            return None
+        pending = _Pending()
+        with self._lock:
+            if self._reason is not None:
+                raise self._over()
+            self._pending[call.number] = pending
+        try:
+            if not self._writer.write(*pieces_of_call(call)):
+                raise self._over()
+            if not pending.done.wait(timeout_ms / 1000):
+                raise ClusterError(f"{self._link} did not answer {call.method} within {timeout_ms / 1000:g} s")
+        finally:
+            with self._lock:
+                self._pending.pop(call.number, None)
+        if pending.failure is not None:
+            raise pending.failure
+        assert pending.answer is not None
+        content = memoryview(pending.answer.content)
+        if pending.answer.failed:
+            raise error_from_value(decode(content, ErrorValue))
+        return method.unpack_result(content)
+
+    def next_number(self) -> int:
+        """A number for a call that waits for an answer."""
+        return next(self._numbers)
+
+    # ---- what comes in
+
+    def _read_all(self) -> None:
+        reason = "the other side closed it"
+        try:
+            while (frame := self._reader.read()) is not None:
+                message = read_control_frame(frame)
+                if isinstance(message, Goodbye):
+                    reason = message.reason
+                    break
+                if isinstance(message, Answer):
+                    self._answered(message)
+                else:
+                    self._called(message)
+        except FlowrunError as error:
+            reason = error.message
+        self._end(reason)
+        self._link.stream.close()
+
+    def _answered(self, answer: Answer) -> None:
+        with self._lock:
+            pending = self._pending.get(answer.number)
+        if pending is not None:
+            pending.answer = answer
+            pending.done.set()
+
+    def _called(self, call: Call) -> None:
+        served = self._table.find(call.endpoint)
+        try:
+            if served is None:
+                raise RpcError(f"{call.endpoint} is not served here")
+            method = served.method(call)
+            served.check_token(call)
+            arguments = method.unpack_arguments(memoryview(call.arguments))
+        except (RpcError, FencingError) as error:
+            if call.number:
+                self._reply(Answer(call.number, True, encode(error_to_value(error), ErrorValue)))
+            else:
+                self._table.drop(call, error)
+            return
+        work = partial(self._run, served, method, call, arguments)
+        if served.post is not None:
+            served.post(work)
+        elif method.is_one_way:
+            work()
+        else:
+            threading.Thread(target=work, name=f"flowrun-answer-{call.method}", daemon=True).start()
+
+    def _run(self, served: Served, method: Method, call: Call, arguments: tuple[object, ...]) -> None:
+        try:
+            result = getattr(served.target, call.method)(*arguments)
+            content = b"" if method.is_one_way else method.pack_result(result)
+        except Exception as error:
+            if method.is_one_way:
+                _log.exception("%s of %s failed", call.method, call.endpoint)
+                return
+            self._reply(Answer(call.number, True, encode(error_to_value(error), ErrorValue)))
+            return
+        if not method.is_one_way:
+            self._reply(Answer(call.number, False, content))
+
+    def _reply(self, answer: Answer) -> None:
+        self._writer.write(*pieces_of_answer(answer))  # if nobody is there any more, nobody waits for it
+
+    # ---- the end
+
+    def _fail(self, error: ClusterError) -> None:
+        self._end(error.message)
+
+    def _end(self, reason: str) -> None:
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            pending = list(self._pending.values())
+            self._pending.clear()
+            listeners, self._listeners = self._listeners, []
+        self._writer.close()
+        for waiting in pending:
+            waiting.failure = self._over()
+            waiting.done.set()
+        for listener in listeners:
+            listener(reason)
+
+    def _over(self) -> ClusterError:
+        return ClusterError(f"the connection to {self._link} is over: {self._reason}")
+
+
+class _Gateway:
+    """Has the methods of a protocol; each call of one travels."""
+
+    def __init__(self, connection: RpcConnection, protocol: type, endpoint: str, token: str, timeout_ms: int) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._token = token
+        self._timeout_ms = timeout_ms
+        self._methods = methods_of(protocol)
+
+    def __getattr__(self, name: str) -> Any:
+        method = self._methods.get(name)
+        if method is None:
+            raise AttributeError(name)
+        made = partial(self._call, method)
+        setattr(self, name, made)
+        return made
+
+    def _call(self, method: Method, *args: object, **named: object) -> object:
+        number = 0 if method.is_one_way else self._connection.next_number()
+        call = Call(number, self._endpoint, method.name, self._token, method.pack_arguments(args, named))
+        return self._connection.call(call, method, self._timeout_ms)
