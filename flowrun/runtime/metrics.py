@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -53,6 +53,15 @@ class WindowHistogram:
         """Add a value; the oldest is forgotten once the window is full."""
         self._values[self.total % HISTOGRAM_WINDOW] = value
         self.total += 1
+
+    def recent(self) -> tuple[float, ...]:
+        """The values of the window, in no order."""
+        return tuple(self._values[: min(self.total, HISTOGRAM_WINDOW)].tolist())
+
+    def replace(self, total: int, recent: Sequence[float]) -> None:
+        """Be what a histogram of another process is: so many values in all, of which these are in the window."""
+        self._values[: len(recent)] = recent
+        self.total = total
 
     def quantile(self, q: float) -> float:
         """The q-quantile of the window, 0 ≤ q ≤ 1, interpolated; NaN while empty."""
@@ -124,8 +133,12 @@ class MetricRegistry:
     def account_time(self, clock: Clock, *scope: str, waits: Callable[[bool], None] = lambda _: None) -> TimeAccount:
         """A new account of how the subtask with this scope spends its time; `waits` is told of each wait, and of its end."""
         account = TimeAccount(clock, waits)
-        self._times[scope] = RecentTimeUse(account, clock)
+        self._times[scope] = RecentTimeUse(account.read, clock)
         return account
+
+    def report_time(self, clock: Clock, read: Callable[[], TimeUse], *scope: str) -> None:
+        """The subtask with this scope runs elsewhere: `read` gives how it has spent its time, as was told last."""
+        self._times[scope] = RecentTimeUse(read, clock)
 
     def time_use(self, *scope: str) -> RecentTimeUse | None:
         """The recent use of a subtask's time; None before it starts."""
@@ -218,15 +231,16 @@ class TimeUse:
 class RecentTimeUse:
     """Busy, idle and back-pressured ms per second over about the last second. Read by one thread at a time."""
 
-    def __init__(self, account: TimeAccount, clock: Clock, window_ns: int = 1_000_000_000) -> None:
-        self._account = account
+    def __init__(self, total: Callable[[], TimeUse], clock: Clock, window_ns: int = 1_000_000_000) -> None:
+        self.total = total
+        """Gives the use since the start."""
         self._clock = clock
         self._window_ns = window_ns
         self._samples: list[tuple[int, TimeUse]] = [(clock.monotonic_ns(), TimeUse())]
 
     def read(self) -> tuple[float, float, float]:
         """The present rates: against the newest sample that is at least one window old, else the oldest there is."""
-        now, use = self._clock.monotonic_ns(), self._account.read()
+        now, use = self._clock.monotonic_ns(), self.total()
         while len(self._samples) > 1 and now - self._samples[1][0] >= self._window_ns:
             self._samples.pop(0)
         earlier = self._samples[0][1]

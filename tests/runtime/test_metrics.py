@@ -42,7 +42,7 @@ def test_a_histogram_forgets_the_oldest() -> None:
 def test_waits_are_told_apart_and_the_rest_is_busy() -> None:
     clock = ManualClock()
     account = TimeAccount(clock)
-    recent = RecentTimeUse(account, clock)
+    recent = RecentTimeUse(account.read, clock)
     clock.advance(200)
     account.begin(back_pressured=True)
     clock.advance(300)

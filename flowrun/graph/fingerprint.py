@@ -1,0 +1,81 @@
+"""The fingerprint of a job graph: equal in all processes that compiled the same pipeline, whatever their hash seeds and addresses are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+from flowrun.errors import ClusterError
+from flowrun.graph.job_graph import JobGraph, JobVertex
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_DIGITS = 16
+
+
+def fingerprint(job_graph: JobGraph) -> str:
+    """One line that names each vertex with the digits of what it is: `ID=…,ID=…`."""
+    return ",".join(f"{v.vertex_id}={_digits(v)}" for v in job_graph.vertices)
+
+
+def check_fingerprint(job_graph: JobGraph, expected: str) -> None:
+    """Pass if the graph has this fingerprint.
+
+    Raises:
+        ClusterError: it has another one; names the vertices that differ.
+    """
+    found = fingerprint(job_graph)
+    if found == expected:
+        return
+    wanted = dict(part.split("=") for part in expected.split(",") if part)
+    names = [f"'{v.name}'" for v in job_graph.vertices if wanted.get(v.vertex_id) != _digits(v)]
+    missing = len(wanted.keys() - {v.vertex_id for v in job_graph.vertices})
+    if missing:
+        names.append(f"{missing} that {'is' if missing == 1 else 'are'} not there")
+    raise ClusterError(
+        f"job '{job_graph.name}' is compiled otherwise in this process than by the job manager: {', '.join(names)}",
+        hint="give all processes the same files, functions, variables and versions",
+    )
+
+
+def _digits(vertex: JobVertex) -> str:
+    digest = hashlib.sha256()
+    for text in _texts(vertex, ()):
+        digest.update(text.encode())
+        digest.update(b"\n")
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _texts(value: object, above: tuple[int, ...]) -> Iterator[str]:
+    """What a value is, piece by piece, without what differs between processes."""
+    if id(value) in above:
+        yield "…"
+        return
+    inside = (*above, id(value))
+    if isinstance(value, Enum):
+        yield str(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield f"{type(value).__qualname__}("
+        for field in fields(value):
+            yield field.name
+            yield from _texts(getattr(value, field.name, None), inside)
+        yield ")"
+    elif isinstance(value, Mapping):
+        yield "{"
+        for key in sorted(value, key=repr):
+            yield from _texts(key, inside)
+            yield from _texts(value[key], inside)
+        yield "}"
+    elif isinstance(value, Set):
+        yield from sorted("".join(_texts(item, inside)) for item in value)
+    elif isinstance(value, list | tuple):
+        yield "["
+        for item in value:
+            yield from _texts(item, inside)
+        yield "]"
+    elif callable(value) and hasattr(value, "__qualname__"):
+        yield f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+    else:
+        yield _ADDRESS.sub("", repr(value))
