@@ -1,0 +1,164 @@
+"""The workers of one job as its job master reaches them: calls go to the worker that a subtask was deployed to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from flowrun.api.source import Split
+from flowrun.core.elements import CheckpointBarrier
+from flowrun.errors import ClusterError
+from flowrun.graph.execution_graph import PartitionId
+from flowrun.runtime.cluster.resource_manager import ConnectedWorker, ResourceManager
+from flowrun.runtime.cluster_messages import (
+    JobObserverGateway,
+    JobOpening,
+    job_master_endpoint,
+    job_observer_endpoint,
+    tasks_endpoint,
+)
+from flowrun.runtime.jobmaster.job_master import JobMaster
+from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecutorGateway
+from flowrun.runtime.metric_reports import MetricReports, MetricsReport
+
+_log = logging.getLogger(__name__)
+
+
+class JobWorkers:
+    """A `TaskExecutorGateway` over many workers. Each is told of the job before its first subtask. Thread-safe.
+
+    Args:
+        opening: what each worker is told of the job.
+        manager: knows the workers.
+        metrics: where the reports of all workers come together.
+    """
+
+    def __init__(self, opening: JobOpening, manager: ResourceManager, metrics: MetricReports) -> None:
+        self._opening = opening
+        self._manager = manager
+        self._metrics = metrics
+        self._job_master: JobMaster | None = None
+        self._lock = threading.Lock()
+        self._opened: dict[str, ConnectedWorker] = {}
+        self._places: dict[str, TaskExecutorGateway] = {}
+        """Attempt → its worker's subtasks of this job."""
+        self._attempts: dict[object, str] = {}
+        """Subtask → its last attempt."""
+
+    def connect(self, job_master: JobMaster) -> None:
+        """Set whom subtasks report to; before the first deployment."""
+        self._job_master = job_master
+        self._manager.listen(self._opening.job_id, self._lose)
+
+    def deploy(self, deployment: TaskDeployment) -> None:
+        """Have a worker start a subtask.
+
+        Raises:
+            ClusterError: the worker is gone.
+        """
+        worker = self._manager.worker(deployment.worker)
+        self._open(worker)
+        tasks = worker.connection.gateway(TaskExecutorGateway, tasks_endpoint(self._opening.job_id))
+        with self._lock:
+            earlier = self._attempts.get(deployment.vertex)
+            if earlier is not None:
+                self._places.pop(earlier, None)
+            self._attempts[deployment.vertex] = deployment.attempt_id
+            self._places[deployment.attempt_id] = tasks
+        tasks.deploy(deployment)
+
+    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+        """Have every worker delete these partitions, wherever they are."""
+        for worker in self._all():
+            tasks = worker.connection.gateway(TaskExecutorGateway, tasks_endpoint(self._opening.job_id))
+            _unless_gone(partial(tasks.release_partitions, partitions))
+
+    def cancel(self, attempt_id: str) -> None:
+        """Wake a subtask out of every wait and have it end."""
+        self._tell(attempt_id, lambda tasks: tasks.cancel(attempt_id))
+
+    def stop(self, attempt_id: str, drain: bool) -> None:
+        """Have a source subtask end its input early."""
+        self._tell(attempt_id, lambda tasks: tasks.stop(attempt_id, drain))
+
+    def add_splits(self, attempt_id: str, splits: Sequence[Split]) -> None:
+        """Hand splits to a source subtask."""
+        self._tell(attempt_id, lambda tasks: tasks.add_splits(attempt_id, splits))
+
+    def notify_no_more_splits(self, attempt_id: str) -> None:
+        """Tell a source subtask that no split will come."""
+        self._tell(attempt_id, lambda tasks: tasks.notify_no_more_splits(attempt_id))
+
+    def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
+        """Have a source subtask take its snapshot and send the barrier."""
+        self._tell(attempt_id, lambda tasks: tasks.trigger_checkpoint(attempt_id, barrier))
+
+    def complete_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
+        """Tell a subtask that the checkpoint exists."""
+        self._tell(attempt_id, lambda tasks: tasks.complete_checkpoint(attempt_id, checkpoint_id))
+
+    def abort_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
+        """Tell a subtask that the checkpoint will never exist."""
+        self._tell(attempt_id, lambda tasks: tasks.abort_checkpoint(attempt_id, checkpoint_id))
+
+    def describe_stuck(self, attempt_ids: Sequence[str]) -> tuple[str, ...]:
+        """Which of these subtasks still run, and where their threads are."""
+        described: list[str] = []
+        for worker in self._all():
+            try:
+                described += worker.gateway.describe_stuck(self._opening.job_id, tuple(attempt_ids))
+            except ClusterError as error:
+                described.append(f"{worker} does not answer ({error.message})")
+        return tuple(described)
+
+    def end(self, stuck: Sequence[str]) -> None:
+        """The job is over: have every worker join its threads but those of `stuck` attempts, and free what the job had."""
+        job_id = self._opening.job_id
+        self._manager.forget(job_id)
+        for worker in self._all():
+            try:
+                self._metrics.add(worker.name, worker.gateway.close_job(job_id, tuple(stuck)))
+            except ClusterError as error:
+                _log.warning("%s could not close job '%s': %s", worker, self._opening.job_name, error.message)
+            worker.connection.withdraw(job_master_endpoint(job_id))
+            worker.connection.withdraw(job_observer_endpoint(job_id))
+
+    def report_metrics(self, worker: str, report: MetricsReport) -> None:
+        """See `JobObserverGateway`; comes from the reader threads of connections."""
+        self._metrics.add(worker, report)
+
+    def _open(self, worker: ConnectedWorker) -> None:
+        with self._lock:
+            if self._opened.get(worker.name) is worker:
+                return
+            self._opened[worker.name] = worker
+        assert self._job_master is not None
+        worker.connection.serve(job_master_endpoint(self._opening.job_id), JobMasterGateway, self._job_master)
+        worker.connection.serve(job_observer_endpoint(self._opening.job_id), JobObserverGateway, self)
+        worker.gateway.open_job(self._opening)
+
+    def _tell(self, attempt_id: str, call: Callable[[TaskExecutorGateway], None]) -> None:
+        with self._lock:
+            tasks = self._places.get(attempt_id)
+        if tasks is not None:
+            _unless_gone(lambda: call(tasks))
+
+    def _lose(self, worker: str, reason: str) -> None:
+        with self._lock:
+            self._opened.pop(worker, None)
+        assert self._job_master is not None
+        self._job_master.lose_worker(worker, reason)
+
+    def _all(self) -> list[ConnectedWorker]:
+        with self._lock:
+            return list(self._opened.values())
+
+
+def _unless_gone(call: Callable[[], None]) -> None:
+    """Call, and forget it if the worker is gone: the job master is told of that by whoever notices the loss."""
+    try:
+        call()
+    except ClusterError as error:
+        _log.debug("a worker that is gone was not told: %s", error)

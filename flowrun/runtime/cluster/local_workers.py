@@ -1,0 +1,173 @@
+"""The worker processes of one command on its own machine: forked, replaced when they die, ended with the command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from flowrun.core.record import record
+from flowrun.core.resources import ResourceProfile
+from flowrun.errors import ClusterError
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded, ProcessStarted, ServerGone
+from flowrun.runtime.cluster.worker_process import WorkerPlan, run_worker
+from flowrun.runtime.rpc.address import UnixAddress
+from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.link import Credentials, Link
+from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
+from flowrun.runtime.rpc.server import Server
+from flowrun.runtime.watchdog.job_board import JobBoard
+
+QUICK_DEATH_S = 2.0
+"""A worker that dies sooner than this after its start may never work."""
+MOST_QUICK_DEATHS = 5
+"""After so many of them in a row none is started any more."""
+_EXIT_KNOWN_WITHIN_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@record
+class WorkerNumbers:
+    """How many workers there are, and what each of them offers."""
+
+    workers: int
+    slots: int
+    resources: ResourceProfile = ResourceProfile()
+
+
+class LocalWorkers:
+    """Thread-safe once it is started. To be made before the process starts a thread.
+
+    Args:
+        job_graph: that workers run: they inherit it.
+        numbers: of workers, and what they offer.
+        board: where subtasks note what they are doing; in memory that is shared; None if no watchdog reads that.
+
+    Raises:
+        ClusterError: there are threads already.
+    """
+
+    def __init__(self, job_graph: JobGraph, numbers: WorkerNumbers, board: JobBoard | None = None) -> None:
+        self.numbers = numbers
+        self._folder = Path(tempfile.mkdtemp(prefix="flowrun-workers-"))
+        self._address = UnixAddress(str(self._folder / "manager"))
+        self._credentials = Credentials(secret_of_text(text_of_new_secret(), "this run"))
+        plan = WorkerPlan(
+            job_graph, numbers.slots, numbers.resources, self._folder, self._address, self._credentials, board
+        )
+        try:
+            self._forks = ForkServer(partial(run_worker, plan))
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+        self._changed = threading.Condition()
+        self._started: dict[str, tuple[int, float]] = {}
+        """Name → process and when it was started (`time.monotonic`)."""
+        self._ended: dict[str, str] = {}
+        """Name → how it ended."""
+        self._next = 1
+        self._quick_deaths = 0
+        self._closing = False
+        self._server: Server | None = None
+        self._expect: Callable[[int], None] = lambda _: None
+
+    def start(self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None]) -> None:
+        """Start all workers.
+
+        Args:
+            accept: is given the control connection of each worker.
+            expect: is told how many slots there will be when all workers have come.
+        """
+        self._expect = expect
+
+        def on_link(link: Link) -> None:
+            connection = RpcConnection(link)
+            accept(connection)
+            connection.start()
+
+        own = Introduction("jobmanager", f"{os.getpid()}")
+        self._server = Server(self._address, own, self._credentials, {Purpose.CONTROL: on_link})
+        self._forks.listen(self._hear)
+        expect(self.numbers.workers * self.numbers.slots)
+        for _ in range(self.numbers.workers):
+            self._spawn()
+
+    def why_closed(self, name: str, reason: str) -> str:
+        """How a worker ended whose connection was closed; that it was closed, if its process is still there (it is then killed)."""
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._ended, _EXIT_KNOWN_WITHIN_S)
+            how = self._ended.get(name)
+            pid = self._started.get(name, (0, 0.0))[0]
+        if how is None and pid:
+            _kill(pid)
+            return f"its connection was closed ({reason}), so it was ended"
+        return how or reason
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+        self._forks.close()
+        if self._server is not None:
+            self._server.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spawn(self) -> None:
+        with self._changed:
+            name, self._next = f"w{self._next}", self._next + 1
+        self._forks.spawn(name)
+
+    def _hear(self, event: ForkEvent) -> None:
+        match event:
+            case ProcessStarted(name=name, pid=pid):
+                with self._changed:
+                    self._started[name] = (pid, time.monotonic())
+            case ProcessEnded():
+                self._replace(event)
+            case ServerGone():
+                self._lose_all()
+
+    def _replace(self, event: ProcessEnded) -> None:
+        with self._changed:
+            self._ended[event.name] = str(event)
+            self._changed.notify_all()
+            if self._closing:
+                return
+            lived = time.monotonic() - self._started[event.name][1]
+            self._quick_deaths = self._quick_deaths + 1 if lived < QUICK_DEATH_S else 0
+            gives_up = self._quick_deaths >= MOST_QUICK_DEATHS
+        if gives_up:
+            _log.error(
+                "%d workers died within %g s of their start: no other is started", MOST_QUICK_DEATHS, QUICK_DEATH_S
+            )
+            self._expect(0)
+            return
+        try:
+            self._spawn()
+        except ClusterError as error:
+            _log.error("a worker cannot be replaced: %s", error)
+
+    def _lose_all(self) -> None:
+        with self._changed:
+            for name in self._started:
+                self._ended.setdefault(name, "was ended with the process that had forked it")
+            self._changed.notify_all()
+        self._expect(0)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

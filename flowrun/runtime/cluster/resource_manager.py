@@ -1,0 +1,152 @@
+"""The resource manager: which workers there are, and the slots that they offer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from flowrun.core.record import record
+from flowrun.errors import ClusterError
+from flowrun.runtime.cluster_messages import (
+    RESOURCE_MANAGER,
+    TASK_EXECUTOR,
+    ResourceManagerGateway,
+    WorkerGateway,
+    WorkerRegistration,
+)
+from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.slot_pool import LocalSlots, SlotPool
+
+LossListener = Callable[[str, str], None]
+"""Is told of a worker that is gone: its name, and why as a clause. By any thread; must not block."""
+
+_log = logging.getLogger(__name__)
+
+
+@record(eq=False)
+class ConnectedWorker:
+    """A worker that has offered its slots, and how it is reached."""
+
+    registration: WorkerRegistration
+    connection: RpcConnection
+
+    @property
+    def name(self) -> str:
+        """Unique in the cluster."""
+        return self.registration.worker
+
+    @property
+    def gateway(self) -> WorkerGateway:
+        """What the job manager calls."""
+        return self.connection.gateway(WorkerGateway, TASK_EXECUTOR)
+
+    def __str__(self) -> str:
+        """As messages call it."""
+        return f"worker {self.name} (process {self.registration.pid} on {self.registration.host})"
+
+
+class ResourceManager:
+    """Thread-safe.
+
+    Args:
+        expected: slots that there will be when all workers have come that are being started: what needs more is refused; None:
+            workers may come at any time, and nothing is refused.
+        why_closed: why a worker's connection was closed, as a clause, when it is known better than by the connection; may wait a moment.
+    """
+
+    def __init__(self, expected: int | None, why_closed: Callable[[str, str], str] = lambda _, reason: reason) -> None:
+        self.slots = LocalSlots(SlotPool(None, None, expected=expected))
+        """Gives slots to jobs."""
+        self._why_closed = why_closed
+        self._lock = threading.Lock()
+        self._workers: dict[str, ConnectedWorker] = {}
+        self._listeners: dict[str, LossListener] = {}
+
+    def accept(self, connection: RpcConnection) -> None:
+        """A worker has connected: have it offer its slots."""
+        connection.serve(RESOURCE_MANAGER, ResourceManagerGateway, _Registrar(self, connection))
+
+    def register(self, registration: WorkerRegistration, connection: RpcConnection) -> None:
+        """A worker offers its slots. One of a name that is known takes its place."""
+        worker = ConnectedWorker(registration, connection)
+        with self._lock:
+            known = self._workers.get(registration.worker)
+        if known is not None:
+            self._lose(known, "it was replaced by another process of its name")
+            known.connection.close()
+        with self._lock:
+            self._workers[registration.worker] = worker
+        _log.info("%s offers %d slots", worker, registration.slots)
+        connection.on_close(lambda reason: self._closed(worker, reason))
+        self.slots.add_worker(registration.worker, registration.slots, registration.resources)
+
+    def worker(self, name: str) -> ConnectedWorker:
+        """The worker of that name.
+
+        Raises:
+            ClusterError: there is none (any more).
+        """
+        with self._lock:
+            found = self._workers.get(name)
+        if found is None:
+            raise ClusterError(f"worker {name} is not there any more")
+        return found
+
+    @property
+    def workers(self) -> Sequence[ConnectedWorker]:
+        """All that are there."""
+        with self._lock:
+            return list(self._workers.values())
+
+    def address_of(self, name: str) -> str:
+        """The address of a worker's data server; empty if it is gone, which its job is told of."""
+        with self._lock:
+            found = self._workers.get(name)
+        return "" if found is None else found.registration.data_address
+
+    def listen(self, job_id: str, listener: LossListener) -> None:
+        """Have a job told of every worker that is lost."""
+        with self._lock:
+            self._listeners[job_id] = listener
+
+    def forget(self, job_id: str) -> None:
+        """A job is over."""
+        with self._lock:
+            self._listeners.pop(job_id, None)
+
+    def close(self) -> None:
+        """Close all connections; no job is told."""
+        with self._lock:
+            workers, self._workers = list(self._workers.values()), {}
+        for worker in workers:
+            worker.connection.close()
+
+    def _closed(self, worker: ConnectedWorker, reason: str) -> None:
+        with self._lock:
+            is_known = self._workers.get(worker.name) is worker
+        if is_known:
+            self._lose(worker, self._why_closed(worker.name, reason))
+
+    def _lose(self, worker: ConnectedWorker, reason: str) -> None:
+        with self._lock:
+            if self._workers.get(worker.name) is not worker:
+                return
+            del self._workers[worker.name]
+            listeners = list(self._listeners.values())
+        _log.warning("%s is lost: %s", worker, reason)
+        self.slots.remove_worker(worker.name)
+        for listener in listeners:
+            listener(worker.name, f"{worker}: {reason}")
+
+
+class _Registrar:
+    """Takes the offer of the worker at the other end of one connection."""
+
+    def __init__(self, manager: ResourceManager, connection: RpcConnection) -> None:
+        self._manager = manager
+        self._connection = connection
+
+    def register_worker(self, registration: WorkerRegistration) -> None:
+        """See `ResourceManagerGateway`."""
+        self._manager.register(registration, self._connection)

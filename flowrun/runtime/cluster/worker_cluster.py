@@ -1,0 +1,94 @@
+"""A cluster whose subtasks run in worker processes; the job masters are in this one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from types import TracebackType
+
+from flowrun.core.clock import ForwardClock, SystemClock
+from flowrun.errors import InternalError
+from flowrun.graph.execution_graph import build_execution_graph
+from flowrun.graph.fingerprint import fingerprint
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.cluster.job_workers import JobWorkers
+from flowrun.runtime.cluster.local_workers import LocalWorkers
+from flowrun.runtime.cluster.resource_manager import ResourceManager
+from flowrun.runtime.cluster_messages import JobOpening
+from flowrun.runtime.jobmaster.hooks import MasterHook
+from flowrun.runtime.jobmaster.job_master import JobMaster
+from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
+from flowrun.runtime.local_cluster import JobSurroundings, start_job
+from flowrun.runtime.metric_reports import MetricReports
+from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.timers import TimerThread
+from flowrun.runtime.watchdog.job_board import JobBoard
+from flowrun.state.storage.descriptor import StorageDescriptor
+
+
+class WorkerCluster:
+    """Runs one job in the worker processes that were forked for it. Use as a context manager: leaving it ends them.
+
+    Args:
+        workers: the processes, which are started now.
+    """
+
+    def __init__(self, workers: LocalWorkers) -> None:
+        self.clock = ForwardClock(SystemClock())
+        self.timers = TimerThread(self.clock)
+        self._workers = workers
+        self._manager = ResourceManager(0, workers.why_closed)
+        workers.start(self._manager.accept, self._manager.slots.expect)
+
+    @property
+    def manager(self) -> ResourceManager:
+        """Knows the workers."""
+        return self._manager
+
+    def submit(
+        self,
+        job_graph: JobGraph,
+        *,
+        state: JobStateOptions | None = None,
+        hooks: Sequence[MasterHook] = (),
+        board: JobBoard | None = None,
+    ) -> JobMaster:
+        """Start the job; see `LocalCluster.submit`. The workers have inherited the `board` that they use."""
+        return self.run(open_job_state(job_graph, state, self.clock), hooks=hooks)
+
+    def run(self, opened: OpenedState, *, hooks: Sequence[MasterHook] = ()) -> JobMaster:
+        """Start the job of an opened state, which is closed at its end."""
+        metrics, job_id = MetricRegistry(), uuid.uuid4().hex
+        restored = opened.restored
+        opening = JobOpening(
+            job_id,
+            opened.job_graph.name,
+            fingerprint(opened.job_graph),
+            tuple((v.vertex_id, v.max_parallelism) for v in opened.job_graph.vertices),
+            0 if restored is None else restored.metadata.completed_ms,
+            StorageDescriptor(opened.storage.job_folder),
+        )
+        executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock))
+        surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager.address_of)
+        graph = build_execution_graph(opened.job_graph)
+        return start_job(opened, graph, executor, surroundings, job_id=job_id, hooks=hooks)
+
+    def close(self) -> None:
+        """End the workers and the timer thread. Idempotent.
+
+        Raises:
+            InternalError: a timer callback failed.
+        """
+        self._manager.close()
+        self._workers.close()
+        self.timers.close()
+        if self.timers.failure is not None:
+            raise InternalError("a timer callback failed") from self.timers.failure
+
+    def __enter__(self) -> WorkerCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,138 @@
+"""What a job manager and the processes that run its subtasks say to each other, beside what each job does (`messages`).
+
+All messages are frozen values of plain data. One control connection a worker carries all calls, in order:
+
+| endpoint | where | contract |
+|---|---|---|
+| `resource-manager` | job manager | `ResourceManagerGateway` |
+| `job-master/ID` | job manager | `JobMasterGateway` |
+| `job-observer/ID` | job manager | `JobObserverGateway` |
+| `task-executor` | worker | `WorkerGateway` |
+| `tasks/ID` | worker | `TaskExecutorGateway` of one job |
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from flowrun.core.record import record
+from flowrun.core.resources import ResourceProfile
+from flowrun.runtime.metric_reports import MetricsReport
+from flowrun.state.storage.descriptor import StorageDescriptor
+
+RESOURCE_MANAGER = "resource-manager"
+TASK_EXECUTOR = "task-executor"
+
+
+def job_master_endpoint(job_id: str) -> str:
+    """Where subtasks report to."""
+    return f"job-master/{job_id}"
+
+
+def job_observer_endpoint(job_id: str) -> str:
+    """Where workers tell how the subtasks of a job do."""
+    return f"job-observer/{job_id}"
+
+
+def tasks_endpoint(job_id: str) -> str:
+    """Where a worker takes calls for the subtasks of one job."""
+    return f"tasks/{job_id}"
+
+
+@record
+class WorkerRegistration:
+    """A worker offers its slots.
+
+    Attributes:
+        worker: its name, unique in the cluster.
+        pid: its process.
+        host: of that process, for people.
+        data_address: of its data server.
+        slots: how many it has.
+        resources: what they divide among them.
+    """
+
+    worker: str
+    pid: int
+    host: str
+    data_address: str
+    slots: int
+    resources: ResourceProfile = ResourceProfile()
+
+
+@record
+class JobText:
+    """A pipeline as text, to be compiled by a worker as the job manager compiled it.
+
+    Attributes:
+        file_name: of the pipeline, for messages and for the kind of text.
+        text: of the file.
+        directory: absolute folder of the file: modules of functions are looked for there.
+        working_directory: relative paths of connectors start there.
+        variables: values for `${NAME}`.
+        overrides: values by path that replace those in the file.
+        table_rows: rows of tables by which joins are ordered.
+    """
+
+    file_name: str
+    text: str
+    directory: str
+    working_directory: str
+    variables: tuple[tuple[str, str], ...] = ()
+    overrides: tuple[tuple[str, str], ...] = ()
+    table_rows: tuple[tuple[str, int], ...] = ()
+
+
+@record
+class JobOpening:
+    """A job of which a worker is about to get subtasks.
+
+    Attributes:
+        job_id: the run.
+        job_name: for people.
+        fingerprint: of the job graph: the worker's must be the same.
+        max_parallelism: vertex → key groups, where they are those of the state that the job restores from.
+        not_before_ms: processing time is not before this, epoch ms: the state that the job goes on from is of that time.
+        storage: where snapshots are written and read; None: nowhere.
+        text: None: the worker has the job graph already, as it was forked from the job manager.
+    """
+
+    job_id: str
+    job_name: str
+    fingerprint: str
+    max_parallelism: tuple[tuple[str, int], ...] = ()
+    not_before_ms: int = 0
+    storage: StorageDescriptor | None = None
+    text: JobText | None = None
+
+
+class ResourceManagerGateway(Protocol):
+    """What a worker calls."""
+
+    def register_worker(self, registration: WorkerRegistration) -> None:
+        """Offer slots; once a connection, before anything else."""
+        ...
+
+
+class JobObserverGateway(Protocol):
+    """What a worker tells the job master of beside what subtasks do."""
+
+    def report_metrics(self, worker: str, report: MetricsReport) -> None:
+        """Present values of all metrics of the job in that worker; now and then, and at the end of each subtask before its last state."""
+        ...
+
+
+class WorkerGateway(Protocol):
+    """What the job manager calls."""
+
+    def open_job(self, opening: JobOpening) -> None:
+        """Get ready for subtasks of a job. If that fails, each deployment reports why."""
+        ...
+
+    def describe_stuck(self, job_id: str, attempt_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Which of these subtasks still run, and where their threads are. Waits for the answer."""
+        ...
+
+    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> MetricsReport:
+        """Join the threads of a job but those of `stuck` attempts, and free what it had; gives the last metrics. Waits for the answer."""
+        ...
