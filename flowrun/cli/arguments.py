@@ -116,6 +116,35 @@ def view_options(command: F) -> F:
     return cast("F", decorated)
 
 
+class _WorkersType(click.ParamType[int | None]):
+    """`auto`, or a number of processes; None stands for `auto`."""
+
+    name = "workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none.
+        """
+        if value is None or isinstance(value, int) or value == "auto":
+            return None if value == "auto" else value
+        if not str(value).isascii() or not str(value).isdigit() or int(value) > MOST_WORKERS:
+            self.fail(f"'{value}' is neither 'auto' nor a number from 0 to {MOST_WORKERS}", param, ctx)
+        return int(value)
+
+
+MOST_WORKERS = 1024
+
+WORKERS = click.option(
+    "--workers",
+    type=_WorkersType(),
+    default="auto",
+    metavar="auto|0|N",
+    help="Processes that subtasks run in; 0: this one. By default as many as parallelism and cores allow, where that is faster.",
+)
+
+
 @record
 class ViewOptions:
     """What a run shows of itself.

@@ -43,6 +43,7 @@ from flowrun.runtime.watchdog.watchdog import watched
 
 if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
+    from flowrun.runners.embedded import JobCluster
     from flowrun.runners.program import CompiledProgram
     from flowrun.state.storage.locate import SnapshotPath
 
@@ -73,6 +74,7 @@ class JobRun:
         allow_non_restored: whether state of operators that the pipeline no longer has is dropped.
         results: a view of a query's results, which takes the place of the job's figures; None: there are no results to show.
         committed_after: the value of an `AfterRestore`.
+        workers: how many processes its subtasks run in; 0: this one; None: as is faster.
         release: is called as soon as the restored state is not needed any more, perhaps more than once.
     """
 
@@ -83,6 +85,7 @@ class JobRun:
     results: AbstractContextManager[View] | None = None
     committed_after: str = "refuse"
     release: Callable[[], None] = lambda: None
+    workers: int | None = None
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -150,11 +153,12 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         _announce(run)
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,
+        _workers(run, board) as cluster,
         stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
     ):
         try:
-            job = start_embedded(run.compiled.job_graph, state=run.state_options(), board=board)
+            job = start_embedded(run.compiled.job_graph, cluster=cluster, state=run.state_options(), board=board)
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return Ending(EXIT_BAD_INPUT)
@@ -177,6 +181,36 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         _say_how_to_resume(run, _last_checkpoint(run, result))
     was_interrupted = interruption.requested or result.state is JobState.CANCELED
     return Ending(EXIT_INTERRUPTED if was_interrupted else EXIT_OK, result)
+
+
+@contextmanager
+def _workers(run: JobRun, board: JobBoard) -> Iterator[JobCluster | None]:
+    """A context with the worker processes of a job, which must be forked before anything starts a thread; None: it has none.
+
+    Raises:
+        PipelineError: workers are asked for, and the job cannot have them.
+        ClusterError: there are threads already.
+    """
+    if run.workers == 0:
+        yield None
+        return
+    from flowrun.runners.workers import choose_workers
+
+    numbers = choose_workers(run.compiled.job_graph, run.workers if run.results is None else run.workers or 0)
+    if numbers is None:
+        yield None
+        return
+    from flowrun.runtime.cluster.local_workers import LocalWorkers
+    from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+
+    workers = LocalWorkers(run.compiled.job_graph, numbers, board)
+    try:
+        cluster = WorkerCluster(workers)
+    except BaseException:
+        workers.close()
+        raise
+    with cluster:
+        yield cluster
 
 
 def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobResult:

@@ -29,6 +29,7 @@ class ProgramRun:
         from_savepoint: where the state is that its one job goes on from; None: its jobs start afresh.
         allow_non_restored: drop state of operators that the job no longer has.
         committed_after: the name of an `AfterRestore`.
+        workers: as of `JobRun`.
     """
 
     file: Path
@@ -38,6 +39,7 @@ class ProgramRun:
     from_savepoint: str | None = None
     allow_non_restored: bool = False
     committed_after: str = "refuse"
+    workers: int | None = None
 
 
 def run_jobs(run: ProgramRun, *, show_traceback: bool) -> int:
@@ -61,7 +63,7 @@ def run_jobs(run: ProgramRun, *, show_traceback: bool) -> int:
                 restored = locate_state(run.from_savepoint, compiled.job_graph.name)
             job = JobRun(
                 compiled, run.view, restored, run.allow_non_restored,
-                committed_after=run.committed_after, release=leases.close,
+                committed_after=run.committed_after, release=leases.close, workers=run.workers,
             )  # fmt: skip
             ending = run_job(job, show_traceback=show_traceback)
         endings.append(ending.code)

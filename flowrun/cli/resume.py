@@ -13,6 +13,7 @@ from flowrun.cli.arguments import (
     COMMITTED_AFTER,
     FROM_SAVEPOINT,
     FUNCTIONS_FROM,
+    WORKERS,
     ViewOptions,
     all_overrides,
     compile_options,
@@ -28,6 +29,7 @@ from flowrun.cli.arguments import (
 @FUNCTIONS_FROM
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
+@WORKERS
 @view_options
 @click.pass_context
 def resume(
@@ -40,6 +42,7 @@ def resume(
     functions_from: Path | None,
     allow_non_restored_state: bool,
     committed_after: str,
+    workers: int | None,
     view: ViewOptions,
 ) -> None:
     """Go on from a savepoint or checkpoint.
@@ -65,7 +68,9 @@ def resume(
         file, kept = found
         given, values = {**kept.variables, **given}, {**kept.overrides, **values}
     if file is not None and file.suffix.lower() == PROGRAM_SUFFIX:
-        program = ProgramRun(file, given, values, view, from_savepoint, allow_non_restored_state, committed_after)
+        program = ProgramRun(
+            file, given, values, view, from_savepoint, allow_non_restored_state, committed_after, workers
+        )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
     compiled, restored = pipeline_and_state(
         file, from_savepoint, given, values, functions_from=functions_from, runs=True, quiet=view.quiet

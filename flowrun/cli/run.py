@@ -13,6 +13,7 @@ import click
 from flowrun.cli.arguments import (
     ALLOW_NON_RESTORED,
     COMMITTED_AFTER,
+    WORKERS,
     ViewOptions,
     all_overrides,
     parse_assignments,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 )
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
+@WORKERS
 @view_options
 @click.pass_context
 def run(
@@ -55,6 +57,7 @@ def run(
     form: str | None,
     allow_non_restored_state: bool,
     committed_after: str,
+    workers: int | None,
     view: ViewOptions,
     spark: SparkArguments,
 ) -> None:
@@ -80,7 +83,9 @@ def run(
         from flowrun.cli.program import ProgramRun, run_jobs
 
         _refuse_for_programs(("--mode", mode), ("--format", form), ("an option of Spark", spark.are_given))
-        program = ProgramRun(file, given, values, view, from_savepoint, allow_non_restored_state, committed_after)
+        program = ProgramRun(
+            file, given, values, view, from_savepoint, allow_non_restored_state, committed_after, workers
+        )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
     if mode is not None:
         values["settings.mode"] = mode
@@ -94,6 +99,7 @@ def run(
             ("--from-savepoint", from_savepoint),
             ("--allow-non-restored-state", allow_non_restored_state),
             ("--committed-after", committed_after != "refuse"),
+            ("--workers", workers),
         )
         from flowrun.cli.batch import run_batch_job
 
@@ -109,7 +115,7 @@ def run(
         leases.enter_context(holding_leases())
         restored = locate_state(from_savepoint, compiled.job_graph.name)
         compiled = in_order_of(compiled, restored, file, given, values)
-    job = JobRun(compiled, view, restored, allow_non_restored_state, None, committed_after, leases.close)
+    job = JobRun(compiled, view, restored, allow_non_restored_state, None, committed_after, leases.close, workers)
     ctx.exit(_run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -43,13 +43,32 @@ __all__ = [
 StatusListener = Callable[[JobStatus], None]
 
 
+class JobCluster(Protocol):
+    """What runs jobs: this process, or worker processes."""
+
+    def submit(
+        self,
+        job_graph: JobGraph,
+        *,
+        state: JobStateOptions | None = None,
+        hooks: Sequence[MasterHook] = (),
+        board: JobBoard | None = None,
+    ) -> JobMaster:
+        """Start a job; see `LocalCluster.submit`."""
+        ...
+
+    def close(self) -> None:
+        """End what the cluster has started. Idempotent."""
+        ...
+
+
 class LocalJob:
     """A job that runs in this process.
 
     All methods are thread-safe; `stop`, `cancel` and `take_snapshot` may be called in a signal handler.
     """
 
-    def __init__(self, job_master: JobMaster, cluster: LocalCluster | None) -> None:
+    def __init__(self, job_master: JobMaster, cluster: JobCluster | None) -> None:
         """`cluster`: closed at the end of the job; None: it is not the job's alone."""
         self._job_master = job_master
         self._cluster = cluster
@@ -148,7 +167,7 @@ def start_embedded(
     clock: Clock | None = None,
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
-    cluster: LocalCluster | None = None,
+    cluster: JobCluster | None = None,
     state: JobStateOptions | None = None,
     hooks: Sequence[MasterHook] = (),
     board: JobBoard | None = None,
@@ -172,7 +191,7 @@ def start_embedded(
         PipelineError: a cluster is given, and what is the cluster's.
         StateError: the state to restore from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
     """
-    own = None
+    own: LocalCluster | None = None
     if cluster is None:
         cluster = own = _cluster_for(job_graph, clock or SystemClock(), network_slots, task_slots)
     elif clock is not None or task_slots is not None or network_slots != DEFAULT_TOTAL_SLOTS:
@@ -207,7 +226,7 @@ def run_embedded(
     listen_every_ms: int = 500,
     network_slots: int = DEFAULT_TOTAL_SLOTS,
     task_slots: int | None = None,
-    cluster: LocalCluster | None = None,
+    cluster: JobCluster | None = None,
     state: JobStateOptions | None = None,
 ) -> JobResult:
     """Run a job to its end.

@@ -1,0 +1,82 @@
+"""How many worker processes a job is given on this machine, and what each of them offers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from flowrun.api.source import KnowsRows
+from flowrun.core.resources import ResourceProfile
+from flowrun.errors import PipelineError
+from flowrun.graph.execution_graph import build_execution_graph
+from flowrun.graph.job_graph import ChainedOperator, JobGraph
+from flowrun.runtime.cluster.local_workers import WorkerNumbers
+from flowrun.runtime.jobmaster.regions import regions
+from flowrun.runtime.jobmaster.slots import scheduling_units
+
+WORTH_PROCESSES_ROWS = 2_000_000
+"""Bounded input below this is read by one process sooner than processes are started and connected."""
+
+
+def choose_workers(job_graph: JobGraph, asked: int | None) -> WorkerNumbers | None:
+    """The workers of a job; None: its subtasks run in this process.
+
+    Args:
+        job_graph: the job.
+        asked: how many the user wants, 0: none; None: as many as its parallelism and this machine have use for.
+
+    Raises:
+        PipelineError: the job needs this process, and workers are asked for.
+    """
+    if asked == 0:
+        return None
+    needs_this_process = next(_in_process(job_graph), None)
+    if asked is None:
+        parallelism = max((v.parallelism for v in job_graph.vertices), default=1)
+        number = min(parallelism, usable_cores())
+        if number < 2 or needs_this_process is not None or not _is_worth_processes(job_graph):
+            return None
+        asked = number
+    elif needs_this_process is not None:
+        raise PipelineError.of(
+            f"'{needs_this_process}' works in the command's own process only, and --workers {asked} was asked for",
+            hint="leave --workers out, or write to another connector",
+        )
+    return _shares(job_graph, asked)
+
+
+def usable_cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_process(job_graph: JobGraph) -> Iterator[str]:
+    """Operators whose source or sink is memory or a terminal of this process."""
+    for operator in _operators(job_graph):
+        for end in (operator.source, operator.sink):
+            if getattr(end, "in_process", False):
+                yield operator.name
+
+
+def _operators(job_graph: JobGraph) -> Iterator[ChainedOperator]:
+    return (operator for vertex in job_graph.vertices for operator in vertex.operators)
+
+
+def _is_worth_processes(job_graph: JobGraph) -> bool:
+    """Whether there is enough to do: unbounded input, or unknown or much bounded input."""
+    total = 0
+    for source in (operator.source for operator in _operators(job_graph) if operator.source is not None):
+        rows = source.estimated_rows() if isinstance(source, KnowsRows) else None
+        if rows is None:
+            return True
+        total += rows
+    return total >= WORTH_PROCESSES_ROWS
+
+
+def _shares(job_graph: JobGraph, workers: int) -> WorkerNumbers:
+    """Every worker with the same share of what the job needs at one time, or of what its settings say that there is."""
+    settings, graph = job_graph.settings.slots, build_execution_graph(job_graph)
+    needed = max(len(unit.slots) for unit in scheduling_units(graph, regions(graph)))
+    slots = needed if settings.number is None else settings.number
+    resources = ResourceProfile.of(settings.resources).share(workers)
+    return WorkerNumbers(workers, -(-slots // workers), resources)
