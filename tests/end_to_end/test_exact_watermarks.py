@@ -203,3 +203,37 @@ def test_timers_behind_what_timers_and_windows_send(tmp_path: Path, seed: int, p
         )
         for batch_rows, found in zip(BATCHES[1:], others, strict=True):
             assert found == wanted, f"{last}: batches of {batch_rows}"
+
+
+COUNTED = {
+    "key_by": ["k"],
+    "window": {"type": "tumbling", "size": "15ms"},
+    "aggregate": ["COUNT(*) AS n", "SUM(x) AS total"],
+}
+
+
+@pytest.mark.parametrize("chaining", ["true", "false"])
+@pytest.mark.parametrize("punctuated", [True, False])
+@pytest.mark.parametrize("seed", everyday(range(20), 6))
+def test_windows_drop_the_same_rows_behind_and_beside_functions(
+    tmp_path: Path, seed: int, punctuated: bool, chaining: str
+) -> None:
+    """Some rows are late by the watermark that came just before them, rows of timers that were set for the past as well."""
+    rng = random.Random(seed)
+    rows, delay = make_rows(rng, rng.choice((60, 400))), rng.choice((0, 20))
+    steps = {
+        "first": {"from": "kept", **DIARY},
+        "behind": {"from": "first", "select": ["k", "seen AS x"]},
+        "beside": {"from": "kept", "select": ["k", "wait AS x"]},
+        "told": {"from": "behind", **COUNTED},
+        "counted": {"from": "beside", **COUNTED},
+    }
+    document = pipeline(steps, "told", punctuated, delay)
+    document["sinks"]["others"] = {"from": "counted", "connector": "memory", "table": "others"}
+    wanted: dict[str, Any] = {}
+    for batch_rows in BATCHES:
+        found = run(tmp_path, rows, document, parallelism=1, batch_rows=batch_rows, chaining=chaining)
+        others = sorted(repr(row) for batch in memory.take("others") for row in batch.columns.to_pylist())
+        wanted = wanted or {"behind": found, "beside": others}
+        assert found == wanted["behind"], f"behind: batches of {batch_rows}"
+        assert others == wanted["beside"], f"beside: batches of {batch_rows}"

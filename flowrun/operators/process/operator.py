@@ -273,8 +273,8 @@ class ProcessOperator(AbstractOperator):
         batch = batch.with_watermarks(None)
         if passing is not None:
             self._process_between(batch, passing, input_index)
-            # Where one input waits for the other, no watermark may follow that is greater than the last one here.
-            if self.inputs > 1 and self._forwarded < self.current_watermark:
+            # The watermark that follows the batch may be no greater than the last one here, or wait for another input or channel.
+            if self._forwarded < self.current_watermark:
                 self._advance_to(self.current_watermark)
         elif batch.num_rows:
             self._process(batch, input_index)
@@ -312,10 +312,19 @@ class ProcessOperator(AbstractOperator):
             self._advance_to(timestamp)
         else:
             self._event_time.reach(timestamp)
+            self._hold_back(timestamp)
+
+    def _hold_back(self, timestamp: int) -> None:
+        """A watermark is not sent yet: no row that was sent since is late by it."""
 
     def _advance_to(self, timestamp: int) -> None:
-        self._forwarded = timestamp
         super()._advance_to(timestamp)
+        self._forwarded = timestamp
+
+    def _forward(self, timestamp: int) -> None:
+        """Send a watermark that was held back."""
+        self._forwarded = timestamp
+        self.output.emit_watermark(Watermark(timestamp))
 
     def _tick(self) -> int:
         """Processing time, which never goes back; state that has expired by then is gone."""

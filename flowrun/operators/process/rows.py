@@ -41,7 +41,7 @@ class RowProcessOperator(ProcessOperator):
         settings = self._settings
         self._failures = RowFailures(settings.errors, context, output)
         self._outputs = RowOutputs(
-            self.output, settings.output_schema, settings.side_schemas, self._place, settings.added
+            self.output, settings.output_schema, settings.side_schemas, self._place, settings.added, self._forward
         )
         if self._failures.isolates:
             self._outputs.hold()
@@ -168,6 +168,13 @@ class RowProcessOperator(ProcessOperator):
         self._outputs.discard(row)
         if not self._settings.inputs[input_index].broadcast or self.context.speaks_for_all:
             failures.add(batch.slice(row, 1), RowFault.FUNCTION, failure)
+
+    def _hold_back(self, timestamp: int) -> None:
+        self._outputs.hold_back(timestamp)
+
+    def _advance_to(self, timestamp: int) -> None:
+        super()._advance_to(timestamp)
+        self._outputs.forget_held_back()
 
     def _flush(self) -> None:
         self._outputs.row = self._outputs.kind = None

@@ -232,6 +232,10 @@ class NetworkInput:
             rows = rows.with_watermarks(member.valve.passing(channel, rows.watermarks))
         if rows.num_rows or rows.watermarks is not None:
             self._process_rows(member, rows)
+        if (
+            rows.watermarks is not None
+        ):  # the channel's next watermark may be no greater: whoever has not looked between rows waits for this
+            self._head.process_event(Watermark(int(rows.watermarks.timestamps[-1])), member.index)
 
     def _poll_recorded(self, member: _Input) -> GateRows | GateEvent | None:
         """As `poll`, one channel at a time; what belongs to the snapshot is recorded."""
