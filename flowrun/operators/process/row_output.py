@@ -117,6 +117,17 @@ class RowOutput:
             columns = self._added.around(columns, None if keys else pa.array(sources), event_times, leading)
         return RecordBatch(columns, event_times, pa.array(kinds, pa.int8()) if kinds else None), self._behind
 
+    def flush(self) -> None:
+        """Send what was collected. If it raises, all of it is still there.
+
+        Raises:
+            DataError: a value does not fit its column.
+        """
+        built = self.build()
+        if built is not None:
+            self.clear()
+            self.send(built[0])
+
     def clear(self) -> None:
         """Forget what was collected."""
         if self._rows:
