@@ -69,12 +69,20 @@ def create_operator(recipe: OperatorRecipe) -> StreamOperator:
     Raises:
         InternalError: nothing is known that makes an operator of it.
     """
-    if not isinstance(recipe, OperatorSpec):
-        return recipe.create()
-    kind = type(recipe)
+    return _implementation(recipe)(recipe) if isinstance(recipe, OperatorSpec) else recipe.create()
+
+
+def import_operator(recipe: OperatorRecipe) -> None:
+    """Import what `create_operator` will need, so that processes which are forked afterwards have it. Raises as that does."""
+    if isinstance(recipe, OperatorSpec):
+        _implementation(recipe)
+
+
+def _implementation(spec: OperatorSpec) -> Make:
+    kind = type(spec)
     where = IMPLEMENTATIONS.get(f"{kind.__module__.removeprefix(_PACKAGE)}:{kind.__qualname__}")
     if where is None:
         raise InternalError(f"there is no operator for {kind.__qualname__}")
     module, _, name = where.partition(":")
     make: Make = getattr(import_module(_PACKAGE + module), name)
-    return make(recipe)
+    return make

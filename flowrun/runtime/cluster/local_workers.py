@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -18,12 +19,16 @@ from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
 from flowrun.errors import ClusterError
 from flowrun.graph.job_graph import JobGraph
+from flowrun.operators.implementations import import_operator
 from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded, ProcessStarted, ServerGone
 from flowrun.runtime.cluster.worker_process import WorkerPlan, run_worker
+from flowrun.runtime.cluster_messages import JobObserverGateway, ResourceManagerGateway, WorkerGateway
+from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, Link
+from flowrun.runtime.rpc.methods import prepare_protocol
 from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
 from flowrun.runtime.rpc.server import Server
 from flowrun.runtime.watchdog.job_board import JobBoard
@@ -33,6 +38,10 @@ QUICK_DEATH_S = 2.0
 MOST_QUICK_DEATHS = 5
 """After so many of them in a row none is started any more."""
 _EXIT_KNOWN_WITHIN_S = 2.0
+
+_PROTOCOLS = (
+    JobMasterGateway, JobObserverGateway, ResourceManagerGateway, TaskExecutorGateway, WorkerGateway,
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +76,7 @@ class LocalWorkers:
             job_graph, numbers.slots, numbers.resources, self._folder, self._address, self._credentials, board
         )
         try:
+            _prepare(job_graph)
             self._forks = ForkServer(partial(run_worker, plan))
         except BaseException:
             shutil.rmtree(self._folder)
@@ -166,6 +176,16 @@ class LocalWorkers:
                 self._ended.setdefault(name, "was ended with the process that had forked it")
             self._changed.notify_all()
         self._expect(0)
+
+
+def _prepare(job_graph: JobGraph) -> None:
+    """Have everything in memory that each worker would otherwise import or build for itself."""
+    for operator in (operator for vertex in job_graph.vertices for operator in vertex.operators):
+        import_operator(operator.factory)
+    for protocol in _PROTOCOLS:
+        prepare_protocol(protocol)
+    gc.collect()
+    gc.freeze()  # a collection in a worker would write to every page that holds objects, and so copy it
 
 
 def _kill(pid: int) -> None:

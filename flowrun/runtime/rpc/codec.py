@@ -75,6 +75,11 @@ def encode(value: object, kind: Any) -> bytes:
         raise RpcError(f"a value of {coder.name} is nested too deep to be sent to another process") from None
 
 
+def prepare(kind: Any) -> None:
+    """Build what `encode` and `decode` need for a type."""
+    _coder(kind)
+
+
 def decode(data: bytes | memoryview, kind: Any) -> Any:
     """The value of some bytes, equal to the one that was encoded.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from flowrun.core.record import record
 from flowrun.errors import InternalError
-from flowrun.runtime.rpc.codec import decode, encode
+from flowrun.runtime.rpc.codec import decode, encode, prepare
 
 
 @record(eq=False)
@@ -84,6 +84,13 @@ def methods_of(protocol: type) -> Mapping[str, Method]:
                 raise InternalError(f"{owner.__name__}.{name} is no method: other processes can only call methods")
             found[name] = _method(owner, name, member)
     return types.MappingProxyType(found)
+
+
+def prepare_protocol(protocol: type) -> None:
+    """Build the coders of all its arguments and results: each takes a while when it is first used."""
+    for method in methods_of(protocol).values():
+        prepare(method.arguments)
+        prepare(method.result)
 
 
 def _method(owner: type, name: str, function: types.FunctionType) -> Method:

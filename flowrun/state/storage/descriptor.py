@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
+import pyarrow as pa
+
+from flowrun.api.state import KeyGroupRange
+from flowrun.core.elements import Event, RecordBatch
 from flowrun.core.record import record
-from flowrun.state.storage.contract import SnapshotStorage
+from flowrun.state.checkpoints import InFlight, KeptElement, KeyedTableState
+from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
 
 
 @record
@@ -13,13 +21,37 @@ class StorageDescriptor:
     job_folder: str
 
     def open(self) -> SnapshotStorage:
-        """What tasks write and read through. Takes no lock, and makes nothing.
+        """What tasks write and read through. Takes no lock, and makes nothing."""
+        return _FolderOfAnother(self.job_folder)
 
-        Raises:
-            StateError: there is no such file system.
-        """
-        # Imported here: a job without state needs none of it.
+
+class _FolderOfAnother:
+    """A job's folder that another process owns. Parquet is imported when the first snapshot is written or read: many jobs have none."""
+
+    def __init__(self, job_folder: str) -> None:
+        self._job_folder = job_folder
+
+    @cached_property
+    def _storage(self) -> SnapshotStorage:
         from flowrun.state.storage.parquet_storage import ParquetStorage
         from flowrun.state.storage.state_path import resolve
 
-        return ParquetStorage(resolve(self.job_folder))
+        return ParquetStorage(resolve(self._job_folder))
+
+    def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
+        """See `SnapshotStorage`."""
+        return self._storage.writer(operator_id, name, subtask, groups)
+
+    def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
+        """See `SnapshotStorage`."""
+        return self._storage.read_keyed(state, groups, root)
+
+    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
+        """See `SnapshotStorage`."""
+        return self._storage.write_in_flight(target, in_flight)
+
+    def read_in_flight(
+        self, channels: Sequence[Sequence[KeptElement]], root: str
+    ) -> list[tuple[RecordBatch | Event, ...]]:
+        """See `SnapshotStorage`."""
+        return self._storage.read_in_flight(channels, root)
