@@ -290,9 +290,13 @@ def test_all_kinds_of_columns_survive(seed: int, lz4: bool) -> None:
         )
         marks = PassingWatermarks(np.array([0, 1]), np.array([5, 9])) if chance.random() < 0.5 else None
         batches.append(RecordBatch(piece, times, kinds, marks))
-    decoder = BatchDecoder()
-    decoder.set_schema(columns.schema.serialize())
-    payload = pa.py_buffer(b"".join(bytes(memoryview(p)) for p in BatchEncoder(lz4=lz4).payload(batches)))
+    decoder, encoder = BatchDecoder(), BatchEncoder(lz4=lz4)
+    schema = encoder.new_schema(batches[0])
+    assert (schema is None) == ("dictionary" in names)
+    if schema is not None:
+        decoder.set_schema(schema.serialize())
+    assert encoder.new_schema(batches[-1]) is None
+    payload = pa.py_buffer(b"".join(bytes(memoryview(p)) for p in encoder.payload(batches)))
     pieces = [p for b in decoder.batches(payload) for p in b.pieces()]
     assert [p for p in pieces if isinstance(p, Watermark)] == [
         p for b in batches for p in b.pieces() if isinstance(p, Watermark)

@@ -33,20 +33,35 @@ def needs_stream(schema: pa.Schema) -> bool:
 
 
 class BatchEncoder:
-    """Makes payloads. `lz4`: compress columns: fewer bytes for some processor time."""
+    """Makes the payloads of one channel. Buffers are not copied: payloads are to be written while their batches are unchanged.
+
+    Args:
+        lz4: compress columns: fewer bytes for some processor time.
+    """
 
     def __init__(self, *, lz4: bool = False) -> None:
-        self._options = pa.ipc.IpcWriteOptions(compression="lz4") if lz4 else None
+        self._options = pa.ipc.IpcWriteOptions(compression="lz4" if lz4 else None)
+        self._schema: pa.Schema | None = None
+        self._writers: dict[int, _MessageWriter] = {}
+
+    def new_schema(self, batch: RecordBatch) -> pa.Schema | None:
+        """The schema that the other side must know before this batch; None: it knows it, or the batch has it with it."""
+        schema = batch.columns.schema
+        known = self._schema
+        if schema is known or (known is not None and schema.equals(known, check_metadata=True)):
+            return None
+        self._schema, self._writers = schema, {}
+        return None if needs_stream(schema) else schema
 
     def payload(self, batches: Sequence[RecordBatch]) -> list[Piece]:
-        """The pieces of a payload with the rows of all; they share one schema."""
+        """The pieces of a payload with the rows of all, which share the last schema."""
         together = _together(batches)
         pieces: list[Piece] = [_COUNT.pack(len(together))]
         offset = _COUNT.size
         for batch in together:
-            flags, columns = self._columns(batch)
+            flags, columns, size = self._columns(batch)
             marks = batch.watermarks
-            head = _HEAD.pack(flags, 0 if marks is None else len(marks), columns.size)
+            head = _HEAD.pack(flags, 0 if marks is None else len(marks), size)
             pieces.append(head)
             offset += len(head)
             if marks is not None:
@@ -55,27 +70,76 @@ class BatchEncoder:
                     pieces.append(data)
                     offset += len(data)
             padding = -offset % _ALIGNMENT
-            pieces += (bytes(padding), columns)
-            offset += padding + columns.size
+            pieces += (bytes(padding), *columns)
+            offset += padding + size
         return pieces
 
-    def _columns(self, batch: RecordBatch) -> tuple[int, pa.Buffer]:
-        flags, arrays, fields = 0, list(batch.columns.columns), list(batch.columns.schema)
+    def _columns(self, batch: RecordBatch) -> tuple[int, Sequence[Piece], int]:
+        flags, arrays = 0, list(batch.columns.columns)
         if batch.timestamps is not None:
             flags |= _TIMESTAMPS
             arrays.append(batch.timestamps)
-            fields.append(_TIMESTAMP_FIELD)
         if batch.row_kinds is not None:
             flags |= _ROW_KINDS
             arrays.append(batch.row_kinds)
-            fields.append(_ROW_KIND_FIELD)
-        whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)) if arrays else batch.columns
-        if arrays and self._options is None and not needs_stream(whole.schema):
-            return flags, whole.serialize()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, whole.schema, options=self._options) as writer:
-            writer.write_batch(whole)
-        return flags | _STREAM, sink.getvalue()
+        writer = self._writers.get(flags)
+        if writer is None:
+            whole_schema = _schema_with(batch.columns.schema, flags)
+            writer = self._writers[flags] = _MessageWriter(whole_schema, self._options)
+        whole = pa.RecordBatch.from_arrays(arrays, schema=writer.schema) if arrays else batch.columns
+        if not arrays or needs_stream(writer.schema):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, whole.schema, options=self._options) as stream:
+                stream.write_batch(whole)
+            buffer = sink.getvalue()
+            return flags | _STREAM, [buffer], buffer.size
+        return flags, *writer.message(whole)
+
+
+class _MessageWriter:
+    """Writes batches as IPC messages without copying their buffers: into a file that only remembers what it was given."""
+
+    closed = False
+
+    def __init__(self, schema: pa.Schema, options: pa.ipc.IpcWriteOptions) -> None:
+        self.schema = schema
+        self._pieces: list[Piece] = []
+        self._writer: pa.RecordBatchStreamWriter | None = None
+        if len(schema) and not needs_stream(schema):
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self, mode="w"), schema, options=options)
+            empty = [pa.array([], field.type) for field in schema]
+            self._writer.write_batch(pa.RecordBatch.from_arrays(empty, schema=schema))  # the schema goes before it
+
+    def message(self, batch: pa.RecordBatch) -> tuple[list[Piece], int]:
+        """The pieces of one message, and their bytes."""
+        assert self._writer is not None
+        self._pieces = []
+        self._writer.write_batch(batch)
+        return self._pieces, sum(len(piece) for piece in self._pieces)
+
+    # What a file of Python's must have.
+
+    def write(self, data: Piece) -> None:
+        """Remember a piece."""
+        self._pieces.append(data)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def readable(self) -> bool:
+        """It is not."""
+        return False
+
+    def seekable(self) -> bool:
+        """It is not."""
+        return False
 
 
 class BatchDecoder:
@@ -143,17 +207,22 @@ class BatchDecoder:
         if schema is None:
             if self._schema is None:
                 raise ValueError("rows came before their columns")
-            fields = list(self._schema)
-            if flags & _TIMESTAMPS:
-                fields.append(_TIMESTAMP_FIELD)
-            if flags & _ROW_KINDS:
-                fields.append(_ROW_KIND_FIELD)
-            schema = self._whole[flags] = pa.schema(fields)
+            schema = self._whole[flags] = _schema_with(self._schema, flags)
         return schema
 
 
 _TIMESTAMP_FIELD = pa.field("__timestamp", pa.int64())
 _ROW_KIND_FIELD = pa.field("__row_kind", pa.int8())
+
+
+def _schema_with(columns: pa.Schema, flags: int) -> pa.Schema:
+    """The columns of rows with those behind them."""
+    fields = list(columns)
+    if flags & _TIMESTAMPS:
+        fields.append(_TIMESTAMP_FIELD)
+    if flags & _ROW_KINDS:
+        fields.append(_ROW_KIND_FIELD)
+    return pa.schema(fields)
 
 
 def _together(batches: Sequence[RecordBatch]) -> list[RecordBatch]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from flowrun.core.clock import Clock
 from flowrun.errors import ClusterError
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
-from flowrun.runtime.network.remote.batches import BatchEncoder
 from flowrun.runtime.network.remote.environment import ConnectedEnvironment
 from flowrun.runtime.network.remote.receiver import DataConnection
 from flowrun.runtime.network.remote.registry import PartitionRegistry
@@ -120,10 +119,8 @@ class DataServer:
             if self._closed:
                 link.stream.close()
                 return
-            encoder = BatchEncoder(lz4=self._lz4)
-            self._senders.add(
-                PartitionSender(DataFrames(link.stream, str(link)), self._registry, encoder, self._forget_sender)
-            )
+            frames = DataFrames(link.stream, str(link))
+            self._senders.add(PartitionSender(frames, self._registry, self._forget_sender, lz4=self._lz4))
 
     def _forget_sender(self, sender: PartitionSender) -> None:
         with self._lock:

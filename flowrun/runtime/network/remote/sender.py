@@ -16,7 +16,7 @@ from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import ClusterError, FlowrunError
 from flowrun.runtime.network.barriers import overtakes
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.remote.batches import BatchEncoder, needs_stream
+from flowrun.runtime.network.remote.batches import BatchEncoder
 from flowrun.runtime.network.remote.events import encode_event
 from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
 from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 class _Channel:
     """A subpartition that is read by the other process. `credit` belongs to the lock of the connection, the rest to its writer thread."""
 
-    __slots__ = ("credit", "is_closed", "is_ready", "number", "schema", "view")
+    __slots__ = ("credit", "encoder", "is_closed", "is_ready", "number", "view")
 
-    def __init__(self, number: int, credit: int) -> None:
+    def __init__(self, number: int, credit: int, encoder: BatchEncoder) -> None:
         self.number = number
         self.credit = credit
         self.view: SubpartitionView | None = None
-        self.schema: object = None
+        self.encoder = encoder
         self.is_ready = False
         self.is_closed = False
 
@@ -50,21 +50,22 @@ class PartitionSender:
     Args:
         frames: of the connection.
         registry: the partitions of this process.
-        encoder: makes payloads.
         on_close: called once when the connection is over.
+        lz4: compress rows.
     """
 
     def __init__(
         self,
         frames: DataFrames,
         registry: PartitionRegistry,
-        encoder: BatchEncoder,
         on_close: Callable[[PartitionSender], None],
+        *,
+        lz4: bool = False,
     ) -> None:
         self._frames = frames
         self._registry = registry
-        self._encoder = encoder
         self._on_close = on_close
+        self._lz4 = lz4
         self._changed = threading.Condition()
         self._channels: dict[int, _Channel] = {}
         self._ready: deque[_Channel] = deque()
@@ -128,7 +129,7 @@ class PartitionSender:
                 raise ClusterError(f"{self._frames.peer} sent a frame of kind {head.kind}, which is not for who writes")
 
     def _open(self, number: int, request: PartitionRequest) -> None:
-        channel = _Channel(number, request.credit)
+        channel = _Channel(number, request.credit, BatchEncoder(lz4=self._lz4))
         with self._changed:
             if self._closed or number in self._channels:
                 raise ClusterError(f"{self._frames.peer} asked for channel {number} twice")
@@ -222,17 +223,15 @@ class PartitionSender:
             self._wake(channel)
 
     def _send_rows(self, channel: _Channel, data: Data) -> None:
-        schema = data.batches[0].columns.schema
-        if schema is not channel.schema and not needs_stream(schema):
-            if channel.schema is None or not schema.equals(channel.schema, check_metadata=True):
-                self._frames.write(FrameKind.SCHEMA, channel.number, [schema.serialize()])
-            channel.schema = schema
+        schema = channel.encoder.new_schema(data.batches[0])
+        if schema is not None:
+            self._frames.write(FrameKind.SCHEMA, channel.number, [schema.serialize()])
         with self._changed:
             channel.credit -= data.slots
         self._frames.write(
             FrameKind.BUFFER_RESPONSE,
             channel.number,
-            self._encoder.payload(data.batches),
+            channel.encoder.payload(data.batches),
             count=len(data.batches),
             sequence=data.sequence,
             backlog=data.backlog,
