@@ -16,6 +16,9 @@ from flowrun.core.clock import Clock
 _SPARE = 64
 """Cancelled timers that are not worth looking for."""
 
+_LOOK_EVERY_MS = 500.0
+"""How long a clock may have jumped ahead before timers by the time of day know of it: nothing wakes who waits for it then."""
+
 
 class Timer:
     """A callback that waits for its time. `cancel` may come from any thread."""
@@ -138,7 +141,7 @@ class TimerThread:
             return due, None
         waits = []
         if (first_ms := self._by_time.first) is not None:
-            waits.append(float(first_ms - now_ms))
+            waits.append(min(float(first_ms - now_ms), _LOOK_EVERY_MS))
         if (first_ns := self._by_duration.first) is not None:
             waits.append((first_ns - now_ns) / 1e6)
         return None, min(waits, default=None)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from flowrun.core.clock import ManualClock
+from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.task.time_service import MailboxTimeService
 from flowrun.runtime.timers import TimerThread
@@ -153,3 +153,18 @@ def test_timers_that_are_cancelled_long_before_their_time_are_forgotten() -> Non
     assert timers.waiting <= 2 * (len(kept) + 100)
     timers.close()
     assert timers.waiting == 0
+
+
+def test_what_waits_for_a_time_of_day_is_due_when_the_clock_jumps_there() -> None:
+    class Jumping(SystemClock):
+        ahead_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() + self.ahead_ms
+
+    clock, fired = Jumping(), threading.Event()
+    timers = TimerThread(clock)
+    timers.at(clock.now_ms() + 3_600_000, fired.set)
+    clock.ahead_ms = 7_200_000
+    assert fired.wait(20), "nothing but the clock says that it is time"
+    timers.close()
