@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.operators.keyed.hash_cells import TAG_BITS, Cells, GrowingCells
+from flowrun.operators.keyed.hash_cells import REFERENCE, TAG_BITS, Cells, GrowingCells
 from flowrun.operators.keyed.integers import ranges, sorted_with_places
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.state.key_groups import hash_columns
@@ -38,7 +38,7 @@ class Pairs:
 
     def where(self, keep: Bools) -> Pairs:
         """Some of the pairs."""
-        return self if keep.all() else Pairs(self.probe[keep], self.numbers[keep])
+        return self if keep.all() else Pairs(self.probe.compress(keep), self.numbers.compress(keep))
 
 
 @record
@@ -81,7 +81,7 @@ class SortedTags:
         if keep.all():
             return self
         kept = keep[self.rows]
-        return SortedTags(self.tags[kept], (np.cumsum(keep) - 1)[self.rows[kept]])
+        return SortedTags(self.tags.compress(kept), (np.cumsum(keep) - 1)[self.rows.compress(kept)])
 
 
 class HashLists:
@@ -135,7 +135,7 @@ class HashLists:
             return
         cells.replace(at[old], tags[old], references[old])
         new = ~old
-        cells.place(at[new], tags[new], references[new])
+        cells.place(at.compress(new), tags.compress(new), references.compress(new))
 
     def _extended(
         self, blocks: Integers, joining: Integers, counts: Integers, numbers: Integers, alive: Bools | None
@@ -183,6 +183,10 @@ class HashLists:
             every[start:stop] = cells.locate(tags.tags[start:stop])[1]
         found = np.empty(len(tags), np.int64)
         found[tags.rows] = every
+        return self._lists(found)
+
+    def _lists(self, found: Integers) -> tuple[Integers, Integers]:
+        """What references, as they are in cells, mean: as `located`."""
         starts = -1 - (found >> 1)  # a number itself, or nothing
         lengths = found & 1
         if self._used > 1:
@@ -203,6 +207,25 @@ class HashLists:
         lists = np.flatnonzero(at >= 0)
         numbers[lists] = self._words[at[lists]]
         return Pairs(probe, numbers)
+
+    def renumbered(self, numbers: Integers) -> HashLists:
+        """The lists with `numbers[n]` for each number n; those for which it is −1 are left out. Nothing is hashed or compared again."""
+        entries = self._cells.entries()
+        references = entries & REFERENCE
+        held = references >> 1
+        blocks = np.flatnonzero(references & 1 == 0)
+        held[blocks] = 0
+        renamed = numbers[held]
+        renamed[blocks] = -1
+        left = np.flatnonzero(renamed >= 0)
+        made = HashLists()
+        made._cells.fill(entries[left] & ~REFERENCE | 2 * renamed[left] + 1)
+        if len(blocks):
+            pairs = self.listed(*self._lists(references[blocks]))
+            renamed = numbers[pairs.numbers]
+            tags = SortedTags.of((entries[blocks] >> 32)[pairs.probe]).where(renamed >= 0)
+            made.add(tags, renamed.compress(renamed >= 0))
+        return made
 
 
 def _room(lengths: npt.NDArray[np.integer[Any]]) -> Integers:

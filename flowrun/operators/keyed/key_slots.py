@@ -106,13 +106,12 @@ class KeySlots:
     def forget(self, keep: npt.NDArray[np.bool_]) -> Integers:
         """Forget the slots that are not kept; gives the old slots of the remaining ones, which are numbered anew in order."""
         kept = np.flatnonzero(keep)
-        self._count = len(kept)
         if self._types:
+            renumbered = np.full(self._count, -1)
+            renumbered[kept] = np.arange(len(kept))
             self._log.keep(kept)
-            self._index = HashLists()
-        if self._types and len(kept):
-            slots = np.arange(len(kept))
-            self._index.add(SortedTags.of_columns(self._log.take(slots).columns, len(kept)), slots)
+            self._index = self._index.renumbered(renumbered)
+        self._count = len(kept)
         return kept
 
 

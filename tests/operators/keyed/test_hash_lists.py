@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flowrun.operators.keyed import hash_cells
 from flowrun.operators.keyed.hash_cells import TAG_BITS
 from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
+from flowrun.operators.keyed.integers import sorted_with_places
 
 LAST = (1 << TAG_BITS) - 1
 CROWDED = [0, 1, 2, LAST, LAST - 1, LAST - 7, 1 << 30, (1 << 30) + 1]
@@ -48,6 +49,33 @@ def test_lists_are_what_was_added(batches: list[list[int]], forgotten: set[int],
         for tag, found in zip(asked, numbers_by_tag(lists, asked), strict=True):
             meant = [n for n in expected.get(tag, []) if alive[n]]
             assert [n for n in found if alive[n]] == meant
+
+
+@given(st.lists(st.lists(TAGS, max_size=60), max_size=8), st.sets(st.integers(0, 200)))
+def test_renumbered_lists_have_the_numbers_that_are_left(batches: list[list[int]], gone: set[int]) -> None:
+    lists = HashLists()
+    expected: dict[int, list[int]] = {}
+    count = 0
+    for tags in batches:
+        lists.add(SortedTags.of(np.array(tags, np.int64)), np.arange(count, count + len(tags)))
+        for number, tag in enumerate(tags, count):
+            expected.setdefault(tag, []).append(number)
+        count += len(tags)
+        left = np.array([n not in gone for n in range(count)], np.bool_)
+        renumbered = np.where(left, np.cumsum(left) - 1, -1)
+        lists, count = lists.renumbered(renumbered), int(np.count_nonzero(left))
+        expected = {tag: [int(renumbered[n]) for n in held if left[n]] for tag, held in expected.items()}
+        asked = [*expected, 5, LAST - 3]
+        assert list(numbers_by_tag(lists, asked)) == [expected.get(tag, []) for tag in asked]
+
+
+@pytest.mark.parametrize("count", [0, 1, 999, 1000, 70_000])
+@pytest.mark.parametrize("most", [1, 70_000, 1 << 31])
+def test_sorting_keeps_the_order_of_equal_values(count: int, most: int) -> None:
+    values = np.random.default_rng(count).integers(0, most, count)
+    ordered, places = sorted_with_places(values)
+    assert places.tolist() == np.argsort(values, kind="stable").tolist()
+    assert ordered.tolist() == np.sort(values).tolist()
 
 
 def test_a_table_grows_while_its_entries_move() -> None:

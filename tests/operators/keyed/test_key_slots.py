@@ -30,15 +30,17 @@ def key_of(row: Any) -> Any:
     return (*row[:2], "nan" if row[2] is not None and row[2] != row[2] else row[2])
 
 
-@given(BATCHES, st.booleans(), st.sets(st.integers(0, 30)))
-def test_equal_keys_have_one_slot_even_if_all_hashes_are_equal(
-    batches: Any, colliding: bool, forgotten: set[int]
+@given(BATCHES, st.sampled_from([1, 3, 1 << 62]), st.sets(st.integers(0, 30)))
+def test_equal_keys_have_one_slot_whatever_keys_have_the_same_hash(
+    batches: Any, hashes: int, forgotten: set[int]
 ) -> None:
     slots = KeySlots(KeyCodec((STRING, BIGINT, DOUBLE)))
     expected: dict[Any, int] = {}
+    views = []
     with pytest.MonkeyPatch.context() as patch:
-        if colliding:
-            patch.setattr(hash_lists, "hash_columns", lambda c: hash_columns(c) % np.uint64(3))
+        patch.setattr(hash_lists, "hash_columns", lambda c: hash_columns(c) % np.uint64(hashes) << np.uint64(2))
+        if hashes == 3:
+            patch.setattr(hash_lists, "hash_columns", lambda c: hash_columns(c) % np.uint64(3) << np.uint64(62))
         for number, rows in enumerate(batches):
             located = slots.locate(columns(rows), len(rows))
             for row in rows:
@@ -46,12 +48,16 @@ def test_equal_keys_have_one_slot_even_if_all_hashes_are_equal(
             assert located.slots[located.local].tolist() == [expected[key_of(r)] for r in rows]
             found = zip(*(c.to_pylist() for c in slots.keys_of(located.slots[located.local])), strict=True)
             assert [key_of(k) for k in found] == [key_of(r) for r in rows]
-            if number == 3:
+            views.append((slots.view(), dict(expected)))
+            if number % 3 == 2:
                 keep = np.array([s not in forgotten for s in range(len(slots))])
                 kept = slots.forget(keep).tolist()
                 by_slot = {s: k for k, s in expected.items()}
                 expected = {by_slot[old]: new for new, old in enumerate(kept)}
             assert len(slots) == len(expected)
+    for view, known in views:
+        of_slots = zip(*(c.to_pylist() for c in view.keys_of(np.arange(len(view)))), strict=True)
+        assert [key_of(k) for k in of_slots] == list(known)
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=40), st.data())
