@@ -145,11 +145,12 @@ class SessionWindows:
 
     def take(self, rows: RecordBatch, places: Times, fired: int) -> None:
         """Fold rows into sessions; `places` are their times."""
-        positions, numbers = self._store.keys.number(self._engine.key_columns(rows.columns), rows.num_rows)
+        located = self._store.keys.locate([rows.columns.column(k) for k in self._factory.keys], rows.num_rows)
+        positions, numbers = located.local, located.slots
         late = end_of(places, self._factory.gap_ms) - 1 <= fired
         if late.any():
             self._take_with_late(rows, places, positions, numbers, late, fired)
-            self._store.forget_idle(numbers)
+            self._store.forget_idle()
         else:
             self._add(rows.columns, places, positions, numbers, fired)
 
@@ -235,7 +236,7 @@ class SessionWindows:
 
     def _results(self, slots: Slots) -> Iterator[RecordBatch]:
         store = self._store
-        keys = self._engine.decode_keys(store.keys.columns(store.owners[slots]))
+        keys = store.keys.keys_of(store.owners[slots])
         results = self._engine.finish(store.contents(slots))
         return result_batches(self._factory.output_schema, keys, store.starts[slots], store.ends[slots], results)
 

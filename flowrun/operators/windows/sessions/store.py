@@ -19,7 +19,7 @@ from flowrun.operators.aggregation.bundle import Bundle, concat_bundles
 from flowrun.operators.aggregation.dense import Slots
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.layout import SESSION_BOUNDS
-from flowrun.operators.keyed.key_index import KeyIndex, KeyView
+from flowrun.operators.keyed.key_slots import KeyList, KeySlots
 from flowrun.operators.keyed.state_arrays import extended, resized, room_for
 from flowrun.operators.timed.assigners import Times
 from flowrun.operators.windows.partials.part_log import TieredParts
@@ -27,6 +27,7 @@ from flowrun.operators.windows.sessions.intervals import Intervals, MergedInterv
 
 SESSION = "session"
 _MIN_LOG_ROWS = 128 * 1024
+_MIN_IDLE_KEYS = 4096
 _NONE = -1
 
 
@@ -36,7 +37,8 @@ class SessionStore:
     def __init__(self, engine: AggregationEngine, gap_ms: int) -> None:
         self._engine = engine
         self._gap_ms = gap_ms
-        self.keys = KeyIndex(engine.group_types)
+        self.keys = KeySlots(engine.layout.key_codec)
+        self._kept_keys = 0
         self._heads = np.zeros(0, np.int64)
         self._next = np.zeros(0, np.int64)
         self._alias = np.zeros(0, np.int64)
@@ -130,7 +132,7 @@ class SessionStore:
 
     def _sessions_of(self, numbers: Slots) -> tuple[Slots, Slots]:
         """(position in `numbers`, slot) of every session of these keys."""
-        self._heads = extended(self._heads, self.keys.capacity, _NONE)
+        self._heads = extended(self._heads, len(self.keys), _NONE)
         owners, slots = np.arange(len(numbers)), self._heads[numbers]
         all_owners, all_slots = [], []
         while len(slots):
@@ -161,7 +163,7 @@ class SessionStore:
         if len(slots) == 0:
             return
         self._bury(slots)
-        touched = np.zeros(self.keys.capacity, np.bool_)
+        touched = np.zeros(len(self.keys), np.bool_)
         touched[self.owners[slots]] = True
         numbers = np.flatnonzero(touched)
         owners, all_slots = self._sessions_of(numbers)
@@ -170,7 +172,7 @@ class SessionStore:
         self._heads[numbers] = _NONE
         order = np.argsort(owners, kind="stable")
         self._link(owners[order], numbers, all_slots[order])
-        self.keys.forget(numbers[self._heads[numbers] == _NONE])
+        self.forget_idle()
 
     # ---- partial results
 
@@ -219,7 +221,8 @@ class SessionStore:
 
     def restore(self, bundle: Bundle, keys: list[pa.Array], bounds: tuple[Times, Times], done: Times) -> None:
         """Take back sessions: merged partial results grouped by anything, and per main row its key, bounds and `done`."""
-        positions, numbers = self.keys.number(keys, len(done))
+        located = self.keys.locate(self._engine.decode_keys(keys), len(done))
+        positions, numbers = located.local, located.slots
         self._sessions_of(numbers)
         slots = self._allocate(len(done))
         order = np.argsort(positions, kind="stable")
@@ -228,12 +231,22 @@ class SessionStore:
         side_slots = [slots[self._engine.side_rows(bundle, side)] for side in bundle.sides]
         self._log.append(bundle.regrouped(SESSION, slots, side_slots))
 
-    def forget_idle(self, numbers: Slots) -> None:
-        """Forget those of these keys that have no session."""
-        owners, _ = self._sessions_of(numbers)
-        idle = np.ones(len(numbers), np.bool_)
-        idle[owners] = False
-        self.keys.forget(numbers[idle])
+    def forget_idle(self) -> None:
+        """Forget keys that have no session once they are the larger part; the others are numbered anew."""
+        count = len(self.keys)
+        if count <= 2 * self._kept_keys + _MIN_IDLE_KEYS:
+            return
+        heads = extended(self._heads, count, _NONE)[:count]
+        live = heads >= 0
+        self._kept_keys = int(np.count_nonzero(live))
+        if count <= 2 * self._kept_keys + _MIN_IDLE_KEYS:
+            return
+        kept = self.keys.forget(live)
+        renumbered = np.full(count, _NONE)
+        renumbered[kept] = np.arange(len(kept))
+        alive = np.flatnonzero(self._alive)
+        self.owners[alive] = renumbered[self.owners[alive]]
+        self._heads = heads[kept]
 
     # ---- slots
 
@@ -264,7 +277,7 @@ class SessionView:
 
     engine: AggregationEngine
     bundles: tuple[Bundle, ...]
-    keys: KeyView
+    keys: KeyList
     alias: Slots | None
     alive: npt.NDArray[np.bool_]
     starts: Times
@@ -275,7 +288,7 @@ class SessionView:
         """Merged partial results, grouped by key columns, start and end of the session."""
         slots = np.flatnonzero(self.alive)
         merged = merged_contents(self.engine, self.bundles, self.alias, slots, len(self.alive))
-        keys = self.keys.columns(self.owners[slots])
+        keys = self.engine.encode_keys(self.keys.keys_of(self.owners[slots]), len(slots))
         columns = [*keys, pa.array(self.starts[slots]), pa.array(self.ends[slots])]
         names = [*self.engine.key_names, *SESSION_BOUNDS]
         main, *sides = (_with_groups(t, columns, names) for t in (merged.main, *merged.sides))
