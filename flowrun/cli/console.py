@@ -51,6 +51,7 @@ def report_failure(error: BaseException, *, show_traceback: bool) -> int:
     """Print one clear message for a failure; gives the exit code for it."""
     if show_traceback:
         traceback.print_exception(error, file=sys.stderr)
+        _show_told_tracebacks(error)
     if _is_broken_pipe(error):  # whoever read our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
@@ -70,6 +71,19 @@ def report_failure(error: BaseException, *, show_traceback: bool) -> int:
     if not show_traceback:
         say("  hint: run again with `flowrun --traceback …` and report what it prints")
     return EXIT_FAILED
+
+
+def _show_told_tracebacks(error: BaseException) -> None:
+    """Print where an error and its causes were raised in other processes."""
+    from flowrun.runtime.rpc.error_values import told_traceback  # not needed without a failure
+
+    current: BaseException | None = error
+    for _ in range(32):  # an error of a user may be its own cause
+        if current is None:
+            return
+        if text := told_traceback(current):
+            say(f"in another process:\n{printable(text)}")
+        current = current.__cause__
 
 
 def _is_broken_pipe(error: BaseException | None) -> bool:

@@ -64,16 +64,6 @@ class ErrorValue:
     traceback: str
 
 
-class ToldError(BaseException):
-    """An error of another process that is not flowrun's own; see `error_from_value`. `kind`: its class there, with the module."""
-
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return masked(self.text)
-
-
 def error_to_value(error: BaseException) -> ErrorValue:
     """What another process is told of an error.
 
@@ -154,7 +144,7 @@ def _without_secrets(diagnostic: Diagnostic) -> Diagnostic:
     )
 
 
-_TOLD_APART = frozenset({"message", "hint", "diagnostics", "told_traceback", "kind", "text"})
+_TOLD_APART = frozenset({"message", "hint", "diagnostics", "told_traceback", "kind"})
 
 
 def _is_flowruns(kind: type) -> bool:
@@ -183,7 +173,7 @@ def _error(link: ErrorLink) -> BaseException:
         facts = dict(_checked(link.facts))
         if isinstance(error, OSError):
             error.errno = facts.pop("errno", None)  # type: ignore[assignment]
-        error.__dict__.update({**facts, "kind": link.kind, "text": link.message})
+        error.__dict__.update(facts)
     for note in link.notes:
         error.add_note(note)
     return error
@@ -196,16 +186,19 @@ def _checked(facts: Mapping[str, Fact]) -> dict[str, Fact]:
 
 
 @lru_cache(64)
-def _stand_in(kind: str, base: str) -> type[ToldError]:
-    """The class of the errors that stand for those of one class of another process."""
+def _stand_in(kind: str, base: str) -> type[BaseException]:
+    """The class of the errors that stand for those of one class of another process; their text is their one argument."""
     known = getattr(builtins, base, None)
     if not (isinstance(known, type) and issubclass(known, BaseException) and _is_plain_builtin(known)):
         raise ValueError("an error of an unknown class")
     module, _, name = kind.rpartition(".")
-    attributes = {"__module__": module, "__qualname__": name, "__doc__": ToldError.__doc__}
-    made = type(name, (ToldError, known) if known is not BaseException else (ToldError,), attributes)
-    assert issubclass(made, ToldError)
-    return made
+    attributes = {
+        "__module__": module,
+        "__qualname__": name,
+        "__doc__": f"Stands for a {name} of another process.",
+        "__str__": lambda self: masked(self.args[0]),
+    }
+    return type(name, (known,), attributes)
 
 
 def _text_of(error: BaseException) -> str:
