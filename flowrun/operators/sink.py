@@ -20,7 +20,7 @@ from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.operators.kept_rows import KEPT_ROWS, kept_rows_of
 from flowrun.operators.sink_constraints import NULL_ROWS_DROPPED, ConstraintEnforcer
 from flowrun.state.committables import COMMITTABLES, committables_state, read_committables
-from flowrun.state.sink_identity import IDENTITY, identity_state, read_identity
+from flowrun.state.kept_names import IDENTITY, identity_state, read_identity
 
 
 class SinkOperator(AbstractOperator):

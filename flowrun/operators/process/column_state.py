@@ -36,8 +36,8 @@ from flowrun.operators.process.column_handles import (
 from flowrun.operators.process.column_map import ColumnMap
 from flowrun.operators.process.column_timers import ColumnTimers
 from flowrun.operators.process.current import CurrentKeys, as_column
+from flowrun.operators.process.factories import timer_table
 from flowrun.operators.process.loading import TIMERS
-from flowrun.operators.process.timer_table import timer_table
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN
 from flowrun.state.backend.tables import state_table
 from flowrun.state.backend.upsert_log import UpsertLog

@@ -14,8 +14,8 @@ from flowrun.core.semantics import NullKeys
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import TIMERS, LoadedFunction, load_process_function
-from flowrun.operators.process.timer_table import timer_table
-from flowrun.state.backend.tables import state_table
+from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN
+from flowrun.state.backend.tables import StateTable, state_table
 
 StateTables = tuple[tuple[str, pa.Schema], ...]
 """Keyed tables by name."""
@@ -146,3 +146,9 @@ def declared_tables(loaded: LoadedFunction, rows: Schema, keys: Sequence[int] | 
     if loaded.timers:
         schemas[TIMERS] = timer_table(columns, 1).schema
     return tuple(schemas.items())
+
+
+def timer_table(keys: pa.Schema, max_parallelism: int) -> StateTable:
+    """The table for some key columns."""
+    entry = (pa.field(TIMESTAMP_COLUMN, pa.int64()), pa.field(DOMAIN_COLUMN, pa.string()))
+    return StateTable(TIMERS, keys, entry, (), max_parallelism)

@@ -23,8 +23,8 @@ from flowrun.core.schema import Field
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.process.broadcast_state import chosen_state
+from flowrun.operators.process.factories import timer_table
 from flowrun.operators.process.loading import TIMERS
-from flowrun.operators.process.timer_table import timer_table
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, InternalTimerService, Timer
 from flowrun.state.backend.object_handles import (
     ObjectAggregating,

@@ -15,8 +15,8 @@ from flowrun.spark.hosted.destinations import DestinationWriter
 from flowrun.spark.hosted.job import SinkPlace
 from flowrun.state.checkpoints import OperatorSubtaskState
 from flowrun.state.committables import COMMITTABLES, committables_state
+from flowrun.state.kept_names import IDENTITY, identity_state
 from flowrun.state.key_groups import key_group_range
-from flowrun.state.sink_identity import IDENTITY, identity_state
 from flowrun.state.storage.contract import SnapshotStorage
 
 

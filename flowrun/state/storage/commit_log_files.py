@@ -17,7 +17,7 @@ import orjson
 from flowrun.api.sink import Committable
 from flowrun.errors import StateError
 from flowrun.state.commit_log import Fork, LineageLog, LoggedCommit, WentBack
-from flowrun.state.plain_names import plain_name
+from flowrun.state.kept_names import plain_name
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.names import COMMITS_FOLDER
 from flowrun.state.storage.other_checkpoints import has_metadata

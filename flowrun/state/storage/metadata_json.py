@@ -27,7 +27,7 @@ from flowrun.state.checkpoints import (
     StateFile,
 )
 from flowrun.state.commit_log import Fork
-from flowrun.state.plain_names import plain_name
+from flowrun.state.kept_names import plain_name
 from flowrun.state.storage.documents import Document
 from flowrun.state.storage.in_flight_files import read_in_flight, write_in_flight
 from flowrun.state.storage.operator_files import OperatorStateFile, read_operator_state, write_operator_state

@@ -17,7 +17,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import OperatorSubtaskState
-from flowrun.state.sink_identity import identity_state, read_identity
+from flowrun.state.kept_names import identity_state, read_identity
 from flowrun.state.storage.documents import rendered
 from flowrun.state.storage.folder import JobFolder, open_job_folder
 from flowrun.state.storage.metadata_file import read_metadata, write_metadata
