@@ -91,9 +91,10 @@ class ForkServer:
 
     Args:
         main: what each process does.
+        clean_up: is called by the fork server when all processes have ended, also if the command was killed.
     """
 
-    def __init__(self, main: WorkerMain) -> None:
+    def __init__(self, main: WorkerMain, clean_up: Callable[[], None] = lambda: None) -> None:
         if threading.active_count() > 1:
             names = ", ".join(sorted(t.name for t in threading.enumerate() if t is not threading.main_thread()))
             raise ClusterError(
@@ -105,7 +106,7 @@ class ForkServer:
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            _end_process(lambda: _serve(main, orders, events))
+            _end_process(lambda: _serve(main, orders, events, clean_up))
         os.close(orders[0])
         os.close(events[1])
         self._orders, self._events = orders[1], events[0]
@@ -169,7 +170,7 @@ class ForkServer:
             self._listener(ServerGone())
 
 
-def _serve(main: WorkerMain, orders: tuple[int, int], events: tuple[int, int]) -> None:
+def _serve(main: WorkerMain, orders: tuple[int, int], events: tuple[int, int], clean_up: Callable[[], None]) -> None:
     """The fork server's life."""
     os.close(orders[1])
     os.close(events[0])
@@ -207,6 +208,7 @@ def _serve(main: WorkerMain, orders: tuple[int, int], events: tuple[int, int]) -
     for pid in children:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, 0)
+    clean_up()
 
 
 def _fork_worker(main: WorkerMain, name: str, inherited: tuple[int, ...]) -> int:

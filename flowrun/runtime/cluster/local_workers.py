@@ -27,10 +27,12 @@ from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.rpc.link import Credentials, Link
 from flowrun.runtime.rpc.methods import prepare_protocol
 from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
 from flowrun.runtime.rpc.server import Server
+from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
 
 QUICK_DEATH_S = 2.0
@@ -77,7 +79,7 @@ class LocalWorkers:
         )
         try:
             _prepare(job_graph)
-            self._forks = ForkServer(partial(run_worker, plan))
+            self._forks = ForkServer(partial(run_worker, plan), self._remove_folder)
         except BaseException:
             shutil.rmtree(self._folder)
             raise
@@ -92,19 +94,24 @@ class LocalWorkers:
         self._server: Server | None = None
         self._expect: Callable[[int], None] = lambda _: None
 
-    def start(self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None]) -> None:
+    def start(
+        self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
+    ) -> None:
         """Start all workers.
 
         Args:
             accept: is given the control connection of each worker.
             expect: is told how many slots there will be when all workers have come.
+            timers: of the process.
         """
         self._expect = expect
 
         def on_link(link: Link) -> None:
             connection = RpcConnection(link)
+            heartbeats = Heartbeats(connection, timers, timers.clock)
             accept(connection)
             connection.start()
+            heartbeats.start()
 
         own = Introduction("jobmanager", f"{os.getpid()}")
         self._server = Server(self._address, own, self._credentials, {Purpose.CONTROL: on_link})
@@ -133,6 +140,9 @@ class LocalWorkers:
         self._forks.close()
         if self._server is not None:
             self._server.close()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spawn(self) -> None:

@@ -38,7 +38,7 @@ class WorkerCluster:
         self.timers = TimerThread(self.clock)
         self._workers = workers
         self._manager = ResourceManager(0, workers.why_closed)
-        workers.start(self._manager.accept, self._manager.slots.expect)
+        workers.start(self._manager.accept, self._manager.slots.expect, self.timers)
 
     @property
     def manager(self) -> ResourceManager:

@@ -27,6 +27,7 @@ from flowrun.runtime.network.remote.data_server import DataServer
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.rpc.link import Credentials, open_link
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
@@ -85,7 +86,9 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     connection.serve(TASK_EXECUTOR, WorkerGateway, executor)
     gone = threading.Event()
     connection.on_close(lambda _: gone.set())
+    heartbeats = Heartbeats(connection, timers, clock)
     connection.start()
+    heartbeats.start()
     connection.gateway(ResourceManagerGateway, RESOURCE_MANAGER).register_worker(
         WorkerRegistration(name, os.getpid(), socket.gethostname(), str(data.address), plan.slots, plan.resources)
     )

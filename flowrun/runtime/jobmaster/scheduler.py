@@ -304,7 +304,7 @@ class Scheduler:
     # Failures.
 
     def _fail(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
-        same = next((i for i, f in enumerate(self.failures) if f.failure.error is located.failure.error), None)
+        same = next((i for i, f in enumerate(self.failures) if _is_same(f, located)), None)
         if same is not None:
             self.failures[same] = located  # told again at its end, now with what closing brought to light
             return self._settle(now_ms)
@@ -475,6 +475,13 @@ class Scheduler:
     def _end(self, state: JobState) -> list[events.Command]:
         self.state = state
         return [events.EndJob(state)]
+
+
+def _is_same(one: events.LocatedFailure, other: events.LocatedFailure) -> bool:
+    """Whether both tell of one failure: an attempt fails once, and from another process its error comes as a new object each time."""
+    if one.vertex is None or other.vertex is None:
+        return one.failure.error is other.failure.error
+    return one.vertex == other.vertex
 
 
 def _forget_frames(error: BaseException) -> None:

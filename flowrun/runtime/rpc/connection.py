@@ -122,6 +122,10 @@ class RpcConnection:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def abandon(self, reason: str) -> None:
+        """End the connection without a word to the other side, which does not listen. Idempotent."""
+        self._end(reason)
+
     def call(self, call: Call, method: Method, timeout_ms: int) -> object:
         """Make a call, and wait for its answer unless it is one-way. For gateways."""
         if method.is_one_way:
