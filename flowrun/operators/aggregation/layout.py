@@ -11,17 +11,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.aggregate import Accumulator, BoundAggregate
+from flowrun.api.state import KEY_GROUP_COLUMN
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, DataType, TypeRoot, decimal, timestamp
 from flowrun.errors import InternalError
 from flowrun.operators.aggregation.keys import KeyCodec
+from flowrun.state.backend.tables import unlike
 
 SLICE_END = "slice_end"
 SESSION_BOUNDS = ("session_start", "session_end")
 
 _RESERVED = frozenset(
-    {SLICE_END, *SESSION_BOUNDS, "window_start", "window_end", "trigger", "cell", "rows", "value", "seq"}
+    {
+        KEY_GROUP_COLUMN,
+        SLICE_END,
+        *SESSION_BOUNDS,
+        "window_start",
+        "window_end",
+        "trigger",
+        "cell",
+        "rows",
+        "value",
+        "seq",
+    }
     | {"next_firing", "changed", "time", "event_time"}
 )
 """Names of other columns of state tables, which no key or partial column may have."""
@@ -236,14 +249,6 @@ def state_key_fields(keys: Sequence[Field], partial_names: Sequence[str]) -> tup
 def table_name(kind: str, label: str, taken: set[str]) -> str:
     """Name of a state table of letters, digits and underscores; it is taken then."""
     return unlike(_NO_NAME.sub("_", f"{kind}_{label}" if label else kind).lower(), taken)
-
-
-def unlike(name: str, taken: set[str]) -> str:
-    """The name, with underscores behind it if it is taken; it is taken then."""
-    while name in taken:
-        name = f"{name}_"
-    taken.add(name)
-    return name
 
 
 def partial_column(

@@ -36,7 +36,7 @@ from flowrun.operators.process.column_handles import (
 from flowrun.operators.process.column_map import ColumnMap
 from flowrun.operators.process.column_timers import ColumnTimers
 from flowrun.operators.process.current import CurrentKeys, as_column
-from flowrun.operators.process.factories import timer_table
+from flowrun.operators.process.factories import key_columns, timer_table
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN
 from flowrun.state.backend.tables import state_table
@@ -71,7 +71,8 @@ class ColumnBackend:
         self.current = CurrentKeys()
         self._context = context
         self._grouped_by = grouped_by
-        self._columns = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
+        self._columns = key_columns(fields)
+        self._key_names = [f.name for f in fields]
         self._keys = KeySlots.of(Schema(fields), range(len(fields)))
         self._states: dict[str, ColumnState | ColumnMap] = {}
         self._timers = {domain: ColumnTimers() for domain in TimeDomain}
@@ -201,7 +202,7 @@ class ColumnBackend:
             each.reserve(len(self._keys))
         self.current.slots, self.current.local = slots, np.arange(len(slots))
         try:
-            function(pa.RecordBatch.from_arrays(self.keys_of(slots), schema=self._columns), handle)
+            function(pa.RecordBatch.from_arrays(self.keys_of(slots), names=self._key_names), handle)
         finally:
             self.current.leave()
 

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from flowrun.api.operator import BatchForm, OperatorSpec, OutputTag
+from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
-from flowrun.core.schema import Schema
+from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import TIMERS, LoadedFunction, load_process_function
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN
-from flowrun.state.backend.tables import StateTable, state_table
+from flowrun.state.backend.tables import StateTable, state_table, unlike
 
 StateTables = tuple[tuple[str, pa.Schema], ...]
 """Keyed tables by name."""
@@ -140,7 +141,7 @@ def declared_tables(loaded: LoadedFunction, rows: Schema, keys: Sequence[int] | 
     """
     if keys is None:
         return ()
-    columns = pa.schema([pa.field(f.name, f.type.arrow) for f in (rows.fields[k] for k in keys)])
+    columns = key_columns([rows.fields[k] for k in keys])
     descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
     schemas = {d.name: state_table(d, columns, 1).schema for d in descriptors}
     if loaded.timers:
@@ -152,3 +153,14 @@ def timer_table(keys: pa.Schema, max_parallelism: int) -> StateTable:
     """The table for some key columns."""
     entry = (pa.field(TIMESTAMP_COLUMN, pa.int64()), pa.field(DOMAIN_COLUMN, pa.string()))
     return StateTable(TIMERS, keys, entry, (), max_parallelism)
+
+
+def key_columns(fields: Sequence[Field]) -> pa.Schema:
+    """The key columns in state tables: under their names, unless a column that every such table has is called so.
+
+    >>> from flowrun.core.types import BIGINT
+    >>> key_columns([Field("user", BIGINT), Field("__timestamp", BIGINT)]).names
+    ['user', '__timestamp_']
+    """
+    taken = {KEY_GROUP_COLUMN, DELETED_COLUMN, TIMESTAMP_COLUMN, DOMAIN_COLUMN}
+    return pa.schema([pa.field(unlike(f.name, taken), f.type.arrow) for f in fields])

@@ -23,7 +23,7 @@ from flowrun.core.schema import Field
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.process.broadcast_state import chosen_state
-from flowrun.operators.process.factories import timer_table
+from flowrun.operators.process.factories import key_columns, timer_table
 from flowrun.operators.process.loading import TIMERS
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, InternalTimerService, Timer
 from flowrun.state.backend.object_handles import (
@@ -69,7 +69,7 @@ class ObjectBackend:
     ) -> None:
         self.cursor = Cursor()
         self.keys = KeyTuples(fields)
-        self._columns = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
+        self._columns = key_columns(fields)
         self._place = place
         self._grouped_by = grouped_by
         self._max_parallelism = context.max_parallelism

@@ -26,11 +26,11 @@ from flowrun.operators.aggregation.layout import (
     partial_column,
     state_key_fields,
     table_name,
-    unlike,
 )
 from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
 from flowrun.operators.state_meanings import call_text, column_texts, where_text
 from flowrun.operators.updating.accumulators import accumulator_of
+from flowrun.state.backend.tables import unlike
 
 ROWS = "rows"
 TOUCHED = "touched_ms"

@@ -101,6 +101,14 @@ def state_table(
     return StateTable(descriptor.name, keys, entry, tuple(values), max_parallelism, grouped_by)
 
 
+def unlike(name: str, taken: set[str]) -> str:
+    """The name, with underscores behind it if it is taken; it is taken then."""
+    while name in taken:
+        name = f"{name}_"
+    taken.add(name)
+    return name
+
+
 def _free(name: str, keys: pa.Schema) -> str:
     while name in keys.names:
         name += "_"

@@ -13,6 +13,7 @@ from flowrun.core.schema import Field
 from flowrun.core.types import BIGINT
 from flowrun.errors import PipelineError
 from flowrun.operators.function_recipe import FunctionRecipe
+from flowrun.operators.process.factories import key_columns
 from flowrun.operators.user_classes import Wanted, check_call, made_of
 from flowrun.state.backend.tables import state_table
 
@@ -126,7 +127,7 @@ def function_state_schemas(loaded: LoadedWindowFunction, keys: Sequence[Field]) 
     """The tables of the states that a function declares, for key columns."""
     tables = {}
     for states, fields in ((loaded.global_states, keys), (loaded.window_states, window_fields(keys))):
-        columns = pa.schema([pa.field(f.name, f.type.arrow) for f in fields])
+        columns = key_columns(fields)
         for attribute, declaration in states.items():
             descriptor = declaration.descriptor(attribute)
             tables[descriptor.name] = state_table(descriptor, columns, 1).schema

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.state import DELETED_COLUMN, SegmentedTable, keyed_schema
+from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, SegmentedTable, keyed_schema
 from flowrun.api.window_function import Window
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN, Timer
 from flowrun.state.backend.objects import ChangeSet
+from flowrun.state.backend.tables import unlike
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -24,7 +25,9 @@ BOUNDS = pa.struct([("start", pa.int64()), ("end", pa.int64())])
 def timer_schema(keys: Sequence[pa.Field]) -> pa.Schema:
     """Columns of the state table: which window waits for which time."""
     bounds = [pa.field(n, pa.int64(), nullable=False) for n in ("window_start", "window_end", TIMESTAMP_COLUMN)]
-    return keyed_schema(keys, [*bounds, pa.field(DOMAIN_COLUMN, pa.string(), nullable=False)])
+    taken = {KEY_GROUP_COLUMN, DELETED_COLUMN, DOMAIN_COLUMN, *(f.name for f in bounds)}
+    renamed = [pa.field(unlike(f.name, taken), f.type) for f in keys]
+    return keyed_schema(renamed, [*bounds, pa.field(DOMAIN_COLUMN, pa.string(), nullable=False)])
 
 
 class TimerLog:
