@@ -31,7 +31,7 @@ pytestmark = needs_shared(CASES and EXPECTED)
 @pytest.mark.parametrize("case", everyday(CASES, 6), ids=lambda p: p.stem)
 def test_gives_what_flink_gave(case: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     wanted = json.loads(case.with_suffix(".json").read_text())
-    _run(case, {"DATA": SHARED / "sqlsuite" / "data", "OUT": tmp_path}, parallelism, batch_rows)
+    run_script(case, {"DATA": SHARED / "sqlsuite" / "data", "OUT": tmp_path}, parallelism, batch_rows)
     said = fold_text(tmp_path, wanted["columns"], case.with_suffix(".json"))
     assert said.startswith("same"), said
     found = re.search(r"from (\d+) changes", said)
@@ -46,7 +46,7 @@ def test_gives_what_flink_gave(case: Path, parallelism: int, batch_rows: int | N
 def test_nexmark(expected: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     script = ROOT / "pipelines" / "nexmark" / f"{expected.stem}.sql"
     events = {"EVENTS": SHARED / "nexmark" / "events.json", "SIDE_INPUT": SHARED / "nexmark" / "side_input.csv"}
-    _run(script, {**events, "FORMAT": "json", "OUT": tmp_path}, parallelism, batch_rows)
+    run_script(script, {**events, "FORMAT": "json", "OUT": tmp_path}, parallelism, batch_rows)
     check_nexmark(expected, tmp_path)
 
 
@@ -78,8 +78,12 @@ def _columns(folder: Path) -> list[str]:
     raise AssertionError("nothing was written")
 
 
-def _run(script: Path, variables: dict[str, Path | str], parallelism: int, batch_rows: int | None) -> None:
+def run_script(
+    script: Path, variables: dict[str, Path | str], parallelism: int, batch_rows: int | None, workers: int = 0
+) -> None:
+    """Run a script to its end by the command line."""
     command = [sys.executable, "-m", "flowrun", "run", str(script), "--quiet", "--parallelism", str(parallelism)]
+    command += ["--workers", str(workers)]
     for name, value in variables.items():
         command += ["--var", f"{name}={value}"]
     if batch_rows is not None:

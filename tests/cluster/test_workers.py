@@ -1,0 +1,128 @@
+"""Worker processes of the command line: the rows of one process, exactly once whoever dies, and nobody left behind."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, workers_of, write_pipeline
+from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.slices import everyday
+
+
+def test_a_report_says_what_one_process_says(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, rows=3000, rate=1_000_000)
+    reports = []
+    for workers in (0, 2):
+        for old in tmp_path.glob("out/*"):
+            old.unlink()
+        with started("run", file, "--workers", workers, "--report", "report.json", cwd=tmp_path) as run:
+            _, said = run.communicate(timeout=60)
+        assert run.returncode == 0, said
+        check_counts(tmp_path, 3000)
+        report = json.loads((tmp_path / "report.json").read_text())
+        reports.append([(v["name"], v["records_in"]) for v in report["vertices"] if "Source" in v["name"]])
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(12)], 6))
+def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
+    tmp_path: Path, seed: int, unaligned: bool
+) -> None:
+    chance = random.Random(seed)
+    file = write_pipeline(tmp_path, CHECKPOINTS % str(unaligned).lower())
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        workers_of(run)
+        for _ in range(3):
+            known = len(checkpoints(tmp_path / "state"))
+            wait_for(lambda known=known: checkpoints(tmp_path / "state")[known : known + 1] or known > 5, run)  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 0.2))
+            kill(chance.choice(workers_of(run)))
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert "restarts: 3" in said
+    check_counts(tmp_path)
+
+
+def test_without_checkpoints_the_job_ends_and_says_which_worker_died_and_how(tmp_path: Path) -> None:
+    with started("run", write_pipeline(tmp_path), "--workers", 2, cwd=tmp_path) as run:
+        first, *others = workers_of(run)
+        wait_for(lambda: list(tmp_path.glob("out/.*")), run)
+        kill(first)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert f"(process {first} on " in said
+    assert "was killed by SIGKILL" in said
+    assert said.count("error:") == 1, said
+    assert not any(map(is_alive, others))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_everybody_is_answered_by_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=1_000_000)
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        processes = [*children(run.pid), *workers_of(run)]
+        wait_for(lambda: checkpoints(tmp_path / "state"), run)
+        for process in (run.pid, *processes):
+            kill(process, number)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 130, said
+    assert "resume with:" in said
+    assert "restarts" not in said
+    assert not any(map(is_alive, processes))
+
+
+@pytest.mark.parametrize("victim", ["command", "fork server"])
+def test_nobody_is_left_behind(tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    with started("run", write_pipeline(tmp_path), "--workers", 2, cwd=tmp_path) as run:
+        workers = workers_of(run)
+        server = next(child for child in children(run.pid) if children(child))
+        wait_for(lambda: list(tmp_path.glob("out/.*")), run)
+        kill(run.pid if victim == "command" else server)
+        _, said = run.communicate(timeout=60)
+    if victim == "fork server":
+        assert run.returncode == 1
+        assert "was ended with the process that had forked it" in said
+    deadline = time.monotonic() + 10
+    while any(map(is_alive, [server, *workers])) or list(tmp_path.glob("tmp/flowrun-workers-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_error_of_a_function_reads_as_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "fns.py").write_text("def boom(row):\n    raise ValueError('boom')\n")
+    (tmp_path / "bad.yaml").write_text(
+        "name: bad\nsettings: {parallelism: 2, functions: [fns]}\n"
+        "sources: {rows: {connector: datagen, schema: {id: BIGINT}, number-of-rows: 1, rows-per-second: 100,"
+        " fields.id.kind: sequence, fields.id.start: 5, fields.id.end: 5}}\n"
+        "steps: {f: {from: rows, map: 'fns:boom'}}\n"
+        "sinks: {out: {from: f, connector: filesystem, path: out, format: json}}\n"
+    )
+    said = []
+    for workers in (0, 2):
+        with started("run", "bad.yaml", "--workers", workers, cwd=tmp_path) as run:
+            said.append(run.communicate(timeout=60)[1].replace("subtask 2 of 2", "subtask 1 of 2"))
+        assert run.returncode == 1
+    assert said[0] == said[1]
+    assert said[0].count("error:") == 1
+    assert "raised ValueError: boom" in said[0]
+
+
+def test_what_needs_the_command_s_own_process_cannot_have_workers(tmp_path: Path) -> None:
+    script = "CREATE TABLE g (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '3');\nSELECT id FROM g;\n"
+    (tmp_path / "q.sql").write_text(script)
+    with started("run", "q.sql", "--workers", 2, "-p", 2, cwd=tmp_path) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "works in the command's own process only, and --workers 2 was asked for" in said
+    with started("run", "q.sql", "-p", 2, "--workers", "many", cwd=tmp_path) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "'many' is neither 'auto' nor a number from 0 to 1024" in said
