@@ -194,7 +194,6 @@ def _prepare(job_graph: JobGraph) -> None:
         import_operator(operator.factory)
     for protocol in _PROTOCOLS:
         prepare_protocol(protocol)
-    gc.collect()
     gc.freeze()  # a collection in a worker would write to every page that holds objects, and so copy it
 
 
