@@ -52,8 +52,8 @@ class DataConnection:
         """The other process, for messages."""
         return self._frames.peer
 
-    def request(self, channel: RemoteInputChannel, request: PartitionRequest) -> int:
-        """Ask for a subpartition; gives the number of the channel.
+    def register(self, channel: RemoteInputChannel) -> int:
+        """The number of a channel on this connection, from now on.
 
         Raises:
             ClusterError: the connection is over.
@@ -63,8 +63,11 @@ class DataConnection:
                 raise self._failure
             number = next(self._numbers)
             self._channels[number] = channel
-        self._frames.write(FrameKind.PARTITION_REQUEST, number, [encode(request, PartitionRequest)])
         return number
+
+    def request(self, number: int, request: PartitionRequest) -> None:
+        """Ask for the subpartition of a channel that knows its number: the answer may come at once. Raises ClusterError as `register`."""
+        self._frames.write(FrameKind.PARTITION_REQUEST, number, [encode(request, PartitionRequest)])
 
     def add_credit(self, number: int, slots: int) -> None:
         """The sender may send so much more. Raises ClusterError: the connection is over."""
@@ -190,7 +193,8 @@ class RemoteInputChannel:
             self._promised = self._credit.available
             self._is_armed = True
         self._connection = self._connect()
-        self._number = self._connection.request(self, replace(self._origin.request, credit=self._promised))
+        self._number = self._connection.register(self)
+        self._connection.request(self._number, replace(self._origin.request, credit=self._promised))
 
     @property
     def holds_rows(self) -> bool:
