@@ -225,6 +225,10 @@ class RpcError(ClusterError):
     """A value cannot be sent to another process, or what another process sent is no value of the type that was expected."""
 
 
+class ConnectionOverError(ClusterError):
+    """A call was made on a connection that is over."""
+
+
 class FencingError(ClusterError):
     """A call came from who does not lead any more, or for who does not lead here."""
 

@@ -136,6 +136,13 @@ class LocalTaskExecutor:
         if task is not None:
             task.cancel()
 
+    def cancel_all(self) -> None:
+        """Have every subtask end."""
+        with self._lock:
+            tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+
     def stop(self, attempt_id: str, drain: bool) -> None:
         """Have a source subtask end its input early."""
         task = self._task(attempt_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 from flowrun.api.source import Split
 from flowrun.core.clock import ForwardClock
 from flowrun.core.elements import CheckpointBarrier
-from flowrun.errors import ClusterError, InternalError
+from flowrun.errors import ConnectionOverError, InternalError
 from flowrun.graph.execution_graph import PartitionId, build_execution_graph
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
@@ -118,6 +118,15 @@ class TaskExecutor:
         self._connection.withdraw(tasks_endpoint(job_id))
         return MetricsReport() if job is None else job.close(stuck)
 
+    def close(self) -> None:
+        """The job manager is gone: cancel all subtasks, and free what their jobs had. Idempotent."""
+        with self._lock:
+            jobs, self._jobs = list(self._jobs.values()), {}
+        for job in jobs:
+            job.executor.cancel_all()
+        for job in jobs:
+            job.close(())
+
     def _host(self, opening: JobOpening, job_master: JobMasterGateway) -> _HostedJob:
         job_graph = _with_key_groups(self._graphs(opening), opening)
         check_fingerprint(job_graph, opening.fingerprint)
@@ -140,7 +149,7 @@ class TaskExecutor:
         def report(values: MetricsReport) -> None:
             observer.report_metrics(self.worker, values)
 
-        executor.connect(_MetricsFirst(job_master, metrics, report))
+        executor.connect(_JobMasterOfSubtasks(job_master, metrics, report))
         return _HostedJob(executor, metrics, report, self._timers)
 
 
@@ -176,13 +185,17 @@ class _HostedJob:
 
     def _report_now(self) -> None:
         if not self._closed:
-            with suppress(ClusterError):  # the job manager is gone, and this process about to be
+            with suppress(ConnectionOverError):  # this process is about to end
                 self._report(read_report(self._metrics))
             self._report_later()
 
 
-class _MetricsFirst:
-    """A job master as the subtasks of this process see it: before it hears that one is over, it has that one's metrics."""
+class _JobMasterOfSubtasks:
+    """A job master as the subtasks of this process see it.
+
+    Before it hears that one is over, it has that one's metrics. Once the job manager is gone nothing is told any more: this process is
+    about to end, or its subtasks are cancelled.
+    """
 
     def __init__(
         self, job_master: JobMasterGateway, metrics: MetricRegistry, report: Callable[[MetricsReport], None]
@@ -193,21 +206,25 @@ class _MetricsFirst:
 
     def acknowledge_checkpoint(self, acknowledgement: CheckpointAcknowledgement) -> None:
         """See `JobMasterGateway`."""
-        self._job_master.acknowledge_checkpoint(acknowledgement)
+        with suppress(ConnectionOverError):
+            self._job_master.acknowledge_checkpoint(acknowledgement)
 
     def update_task(self, update: TaskUpdate) -> None:
         """See `JobMasterGateway`."""
-        if update.state.is_terminal:
-            self._report(read_report(self._metrics))
-        self._job_master.update_task(update)
+        with suppress(ConnectionOverError):
+            if update.state.is_terminal:
+                self._report(read_report(self._metrics))
+            self._job_master.update_task(update)
 
     def request_split(self, request: SplitRequest) -> None:
         """See `JobMasterGateway`."""
-        self._job_master.request_split(request)
+        with suppress(ConnectionOverError):
+            self._job_master.request_split(request)
 
     def report_committables(self, report: CommittablesReport) -> None:
         """See `JobMasterGateway`."""
-        self._job_master.report_committables(report)
+        with suppress(ConnectionOverError):
+            self._job_master.report_committables(report)
 
 
 class _ReportingTaskExecutor(LocalTaskExecutor):

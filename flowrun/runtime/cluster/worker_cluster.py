@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Protocol
 
 from flowrun.core.clock import ForwardClock, SystemClock
 from flowrun.errors import InternalError
@@ -12,7 +13,6 @@ from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.fingerprint import fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.job_workers import JobWorkers
-from flowrun.runtime.cluster.local_workers import LocalWorkers
 from flowrun.runtime.cluster.resource_manager import ResourceManager
 from flowrun.runtime.cluster_messages import JobOpening
 from flowrun.runtime.jobmaster.hooks import MasterHook
@@ -21,9 +21,28 @@ from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, op
 from flowrun.runtime.local_cluster import JobSurroundings, start_job
 from flowrun.runtime.metric_reports import MetricReports
 from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.state.storage.descriptor import StorageDescriptor
+
+
+class Workers(Protocol):
+    """The worker processes of one cluster; see `LocalWorkers`."""
+
+    def start(
+        self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
+    ) -> None:
+        """Start all of them."""
+        ...
+
+    def why_closed(self, name: str, reason: str) -> str:
+        """How a worker ended whose connection was closed for this reason."""
+        ...
+
+    def close(self) -> None:
+        """End all of them. Idempotent."""
+        ...
 
 
 class WorkerCluster:
@@ -33,7 +52,7 @@ class WorkerCluster:
         workers: the processes, which are started now.
     """
 
-    def __init__(self, workers: LocalWorkers) -> None:
+    def __init__(self, workers: Workers) -> None:
         self.clock = ForwardClock(SystemClock())
         self.timers = TimerThread(self.clock)
         self._workers = workers

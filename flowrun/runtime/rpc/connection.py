@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from flowrun.core.clock import Clock, SystemClock
-from flowrun.errors import ClusterError, FencingError, FlowrunError, RpcError
+from flowrun.errors import ClusterError, ConnectionOverError, FencingError, FlowrunError, RpcError
 from flowrun.runtime.mailbox import Post
 from flowrun.runtime.rpc.calls import (
     Answer,
@@ -241,8 +241,8 @@ class RpcConnection:
         for listener in listeners:
             listener(reason)
 
-    def _over(self) -> ClusterError:
-        return ClusterError(f"the connection to {self._link} is over: {self._reason}")
+    def _over(self) -> ConnectionOverError:
+        return ConnectionOverError(f"the connection to {self._link} is over: {self._reason}")
 
 
 class _Gateway:

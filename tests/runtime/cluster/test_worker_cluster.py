@@ -1,0 +1,86 @@
+"""Jobs over several workers, whose threads are in this process: what a job master hears of them, and what they give back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flowrun.errors import ClusterError, JobFailedError
+from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runners.workers import choose_workers
+from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+from flowrun.runtime.lifecycle import JobState
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
+from tests.runtime.cluster.thread_workers import ThreadWorkers
+
+
+@contextmanager
+def running(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, settings: str = "", rows: int = 20_000, rate: int = 1_000_000
+) -> Iterator[tuple[LocalJob, ThreadWorkers, WorkerCluster]]:
+    monkeypatch.chdir(folder)
+    graph = compile_pipeline(write_pipeline(folder, settings, rows, rate)).job_graph
+    numbers = choose_workers(graph, 2)
+    assert numbers is not None
+    workers = ThreadWorkers(graph, numbers.workers, numbers.slots)
+    with (
+        WorkerCluster(workers) as cluster,
+        start_embedded(graph, cluster=cluster, state=JobStateOptions(str(folder / "state"))) as job,
+    ):
+        yield job, workers, cluster
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait without taking the interpreter lock from whom is waited for."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_a_job_gives_back_all_that_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path, monkeypatch) as (job, workers, cluster):
+        result = job.wait(60_000)
+        assert result is not None
+        assert result.state is JobState.FINISHED
+        assert [v.records_in for v in result.vertices if v.name.startswith("Source")] == [20_000]
+        check_counts(tmp_path, 20_000)
+        assert cluster.manager.slots.held == {}
+        for worker in workers.workers:
+            until(lambda worker=worker: worker.pool.free_slots == worker.pool.total_slots)  # type: ignore[misc]
+
+
+def test_a_worker_that_is_lost_is_told_of_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path, monkeypatch, CHECKPOINTS % "true", rate=10_000) as (job, workers, cluster):
+        until(lambda: (status := job.status().checkpoints) is not None and status.completed)
+        lost = workers.workers[0]
+        lost.data.close()
+        lost.job_manager_end.abandon("it was cut")
+        until(lambda: job.status().restarts)
+        assert "worker w1 (process 1 on here): it was cut" in (job.status().last_failure or "")
+        until(lambda: "slots" in (job.status().waits_for or ""))
+        workers.add()
+        result = job.wait(60_000)
+        assert result is not None
+        assert result.restarts == 1
+        check_counts(tmp_path, 20_000)
+        assert [w.name for w in cluster.manager.workers] == ["w2", "w3"]
+
+
+def test_a_worker_that_compiled_something_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowrun.runtime.cluster import task_executor
+
+    def other(*_: object) -> None:
+        raise ClusterError("job 'counted' is compiled otherwise")
+
+    monkeypatch.setattr(task_executor, "check_fingerprint", other)
+    with (
+        pytest.raises(JobFailedError, match="job 'counted' is compiled otherwise"),
+        running(tmp_path, monkeypatch) as (job, _, _),
+    ):
+        job.wait(60_000)

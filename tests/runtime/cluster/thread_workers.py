@@ -1,0 +1,98 @@
+"""Workers that are threads of the test's process: everything between them and the job master travels, but what tests control is shared."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from flowrun.core.clock import ForwardClock, SystemClock
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.cluster.task_executor import TaskExecutor
+from flowrun.runtime.cluster_messages import (
+    RESOURCE_MANAGER,
+    TASK_EXECUTOR,
+    ResourceManagerGateway,
+    WorkerGateway,
+    WorkerRegistration,
+)
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool
+from flowrun.runtime.network.remote.data_server import DataServer
+from flowrun.runtime.rpc.address import UnixAddress
+from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.rpc.handshake import Introduction
+from flowrun.runtime.rpc.link import Credentials, link_of_pair
+from flowrun.runtime.rpc.secret import SharedSecret
+from flowrun.runtime.timers import TimerThread
+
+CREDENTIALS = Credentials(SharedSecret(b"of the workers of one test"))
+
+
+class ThreadWorker:
+    """One worker: its data server, its task executor, and both ends of its control connection."""
+
+    def __init__(self, name: str, folder: Path, job_graph: JobGraph, slots: int) -> None:
+        self.name = name
+        ours, theirs = socket.socketpair()
+        self.timers, self.pool = TimerThread(SystemClock()), GlobalBufferPool()
+        self.data = DataServer(
+            UnixAddress(str(folder / name)), Introduction("taskmanager", name), CREDENTIALS, self.timers
+        )
+        self.job_manager_end = RpcConnection(link_of_pair(ours, Introduction("taskmanager", name)))
+        self.connection = RpcConnection(link_of_pair(theirs, Introduction("jobmanager", "test")))
+        self.executor = TaskExecutor(
+            name, self.connection, lambda _: job_graph, self.data, self.pool, self.timers, ForwardClock(SystemClock())
+        )
+        self.connection.serve(TASK_EXECUTOR, WorkerGateway, self.executor)
+        self._slots = slots
+
+    def start(self, accept: Callable[[RpcConnection], None]) -> None:
+        accept(self.job_manager_end)
+        self.job_manager_end.start()
+        self.connection.start()
+        self.connection.gateway(ResourceManagerGateway, RESOURCE_MANAGER).register_worker(
+            WorkerRegistration(self.name, 1, "here", str(self.data.address), self._slots)
+        )
+
+    def close(self) -> None:
+        self.connection.close()
+        self.job_manager_end.close()
+        self.executor.close()
+        self.data.close()
+        self.timers.close()
+
+
+class ThreadWorkers:
+    """Takes the place of `LocalWorkers`."""
+
+    def __init__(self, job_graph: JobGraph, number: int, slots: int) -> None:
+        self._job_graph = job_graph
+        self._number = number
+        self._slots = slots
+        self._folder = Path(tempfile.mkdtemp(prefix="workers-"))
+        self.workers: list[ThreadWorker] = []
+        self._accept: Callable[[RpcConnection], None] = lambda _: None
+
+    def start(
+        self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
+    ) -> None:
+        self._accept = accept
+        expect(self._number * self._slots)
+        for _ in range(self._number):
+            self.add()
+
+    def add(self) -> ThreadWorker:
+        worker = ThreadWorker(f"w{len(self.workers) + 1}", self._folder, self._job_graph, self._slots)
+        self.workers.append(worker)
+        worker.start(self._accept)
+        return worker
+
+    def why_closed(self, name: str, reason: str) -> str:
+        return reason
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        shutil.rmtree(self._folder)
