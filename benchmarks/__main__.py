@@ -20,6 +20,7 @@ from benchmarks import (
     start_up,
     window_functions,
     windows,
+    workers,
 )
 from benchmarks.measuring import Figure, machine, table
 
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "start_up": start_up.run,
     "latency": latency.run,
     "back_pressure": back_pressure.run,
+    "workers": workers.run,
     "nexmark": nexmark.run,
     "spark": spark.run,
     "spark_nexmark": spark.run_nexmark,

@@ -29,6 +29,10 @@ from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value
 from flowrun.runtime.timers import Timer, TimerThread
 
 
+GRACE_MS = 500
+"""How long the channels of a connection that has ended wait before they fail."""
+
+
 class DataConnection:
     """The channels that this process reads from one other. Thread-safe.
 
@@ -120,6 +124,9 @@ class DataConnection:
                 raise ClusterError(f"{self.peer} sent a frame of kind {head.kind}, which is not for who reads")
 
     def _fail(self, failure: ClusterError) -> None:
+        """The connection is over. Its channels fail a moment later: if the other process died, the job master hears of that first,
+        and names it as the cause.
+        """
         with self._lock:
             if self._failure is not None:
                 return
@@ -128,7 +135,7 @@ class DataConnection:
             self._channels.clear()
         self._frames.close()
         for channel in channels:
-            channel.fail(failure)
+            channel.fail_later(failure)
         self._on_close(self)
 
 
@@ -294,6 +301,10 @@ class RemoteInputChannel:
                 return
             self._failure = error
         self._listener()
+
+    def fail_later(self, error: BaseException) -> None:
+        """As `fail`, after `GRACE_MS`."""
+        self._timers.after(GRACE_MS, lambda: self.fail(error))
 
     def _receive_event(self, event: Event, head: Head) -> None:
         with self._lock:
