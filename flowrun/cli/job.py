@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _REFRESH_MS = 250
 
+_log = logging.getLogger(__name__)
+
 
 class View(Protocol):
     """Shows the progress of a job."""
@@ -203,7 +205,14 @@ def _workers(run: JobRun, board: JobBoard) -> Iterator[JobCluster | None]:
     from flowrun.runtime.cluster.local_workers import LocalWorkers
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 
-    workers = LocalWorkers(run.compiled.job_graph, numbers, board)
+    try:
+        workers = LocalWorkers(run.compiled.job_graph, numbers, board)
+    except ClusterError as error:
+        if run.workers is not None:
+            raise
+        _log.info("one process runs all subtasks: %s", error.message)
+        yield None
+        return
     try:
         cluster = WorkerCluster(workers)
     except BaseException:

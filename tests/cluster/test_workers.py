@@ -126,3 +126,30 @@ def test_what_needs_the_command_s_own_process_cannot_have_workers(tmp_path: Path
         _, said = run.communicate(timeout=60)
     assert run.returncode == 2
     assert "'many' is neither 'auto' nor a number from 0 to 1024" in said
+
+
+def test_a_program_with_threads_runs_in_one_process_unless_workers_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import threading\nfrom flowrun.datastream import StreamExecutionEnvironment\n"
+        "threading.Thread(target=threading.Event().wait, args=(20,), daemon=True, name='mine').start()\n"
+        "env = StreamExecutionEnvironment(parallelism=2)\n"
+        "env.from_collection([{'k': n} for n in range(10)]).rebalance().filter(lambda row: True).add_sink(lambda row: None)\n"
+        "env.execute()\n"
+    )
+    with started("run", "job.py", "--workers", 2, cwd=tmp_path) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode in (1, 2)
+    assert "processes cannot be forked, as there are threads already: mine" in said
+    with started("run", "job.py", cwd=tmp_path) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    with started("run", write_pipeline(tmp_path, rows=1000, rate=1_000_000), "--workers", 2, cwd=tmp_path) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    check_counts(tmp_path, 1000)

@@ -40,6 +40,8 @@ QUICK_DEATH_S = 2.0
 MOST_QUICK_DEATHS = 5
 """After so many of them in a row none is started any more."""
 _EXIT_KNOWN_WITHIN_S = 2.0
+_LONGEST_PARENT_BYTES = 60
+"""Of a socket's path, which may have some 100 bytes on all systems."""
 
 _PROTOCOLS = (
     JobMasterGateway, JobObserverGateway, ResourceManagerGateway, TaskExecutorGateway, WorkerGateway,
@@ -71,7 +73,7 @@ class LocalWorkers:
 
     def __init__(self, job_graph: JobGraph, numbers: WorkerNumbers, board: JobBoard | None = None) -> None:
         self.numbers = numbers
-        self._folder = Path(tempfile.mkdtemp(prefix="flowrun-workers-"))
+        self._folder = _private_folder()
         self._address = UnixAddress(str(self._folder / "manager"))
         self._credentials = Credentials(secret_of_text(text_of_new_secret(), "this run"))
         plan = WorkerPlan(
@@ -186,6 +188,14 @@ class LocalWorkers:
                 self._ended.setdefault(name, "was ended with the process that had forked it")
             self._changed.notify_all()
         self._expect(0)
+
+
+def _private_folder() -> Path:
+    """A folder that only this user can enter, with a path short enough for the sockets in it."""
+    parent = tempfile.gettempdir()
+    if len(os.fsencode(parent)) > _LONGEST_PARENT_BYTES:
+        parent = "/tmp"
+    return Path(tempfile.mkdtemp(prefix="flowrun-workers-", dir=parent))
 
 
 def _prepare(job_graph: JobGraph) -> None:

@@ -28,7 +28,6 @@ from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value
 from flowrun.runtime.timers import Timer, TimerThread
 
-
 GRACE_MS = 500
 """How long the channels of a connection that has ended wait before they fail."""
 
