@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -79,8 +81,8 @@ def test_a_signal_to_everybody_is_answered_by_the_command(tmp_path: Path, number
 
 @pytest.mark.parametrize("victim", ["command", "fork server"])
 def test_nobody_is_left_behind(tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    temporary = tempfile.mkdtemp(prefix="w", dir="/tmp")  # with a short path, as sockets are in it
+    monkeypatch.setenv("TMPDIR", temporary)
     with started("run", write_pipeline(tmp_path), "--workers", 2, cwd=tmp_path) as run:
         workers = workers_of(run)
         server = next(child for child in children(run.pid) if children(child))
@@ -91,9 +93,10 @@ def test_nobody_is_left_behind(tmp_path: Path, victim: str, monkeypatch: pytest.
         assert run.returncode == 1
         assert "was ended with the process that had forked it" in said
     deadline = time.monotonic() + 10
-    while any(map(is_alive, [server, *workers])) or list(tmp_path.glob("tmp/flowrun-workers-*")):
+    while any(map(is_alive, [server, *workers])) or list(Path(temporary).glob("flowrun-workers-*")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    shutil.rmtree(temporary)
 
 
 def test_an_error_of_a_function_reads_as_in_one_process(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def comparison(symbol: str, ordered: bool) -> TypeRule:
 def comparison_type(compared: Sequence[types.DataType]) -> types.DataType | None:
     """The type in which values of the types `compared` are compared, or None.
 
-    >>> from flowrun.core.types import char
+    >>> from flowrun.core.types import char, timestamp
     >>> str(comparison_type([timestamp(3), char(10)]))
     'TIMESTAMP(3)'
     """

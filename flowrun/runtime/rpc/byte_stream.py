@@ -48,6 +48,10 @@ class ByteStream(Protocol):
         """Have reading and blocking writes fail when so much time has passed from now on, however many calls it takes; None: never."""
         ...
 
+    def shutdown_writing(self) -> None:
+        """Write no more; what the other side has written can still be read. Harmless if it has ended."""
+        ...
+
     def shutdown(self) -> None:
         """End the connection; wakes the reader, which gets nothing more. Idempotent, from any thread."""
         ...
@@ -128,6 +132,11 @@ class SocketStream:
         self._limited = timeout_ms is not None
         if not self._limited:
             self.socket.settimeout(None)
+
+    def shutdown_writing(self) -> None:
+        """As `ByteStream.shutdown_writing`."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def shutdown(self) -> None:
         """As `ByteStream.shutdown`."""

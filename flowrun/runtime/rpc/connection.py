@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import ClusterError, ConnectionOverError, FencingError, FlowrunError, RpcError
-from flowrun.runtime.mailbox import Post
 from flowrun.runtime.rpc.calls import (
     Answer,
     Call,
@@ -27,7 +26,7 @@ from flowrun.runtime.rpc.calls import (
     read_control_frame,
 )
 from flowrun.runtime.rpc.codec import decode, encode
-from flowrun.runtime.rpc.endpoint_table import EndpointTable, Served, Token
+from flowrun.runtime.rpc.endpoint_table import EndpointTable, Post, Served, Token
 from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value, error_to_value
 from flowrun.runtime.rpc.frames import FrameReader, FrameWriter
 from flowrun.runtime.rpc.handshake import Introduction
@@ -73,6 +72,8 @@ class RpcConnection:
         self._pending: dict[int, _Pending] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._reason: str | None = None
+        self._write_failure: str | None = None
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read_all, name=f"flowrun-control-{link}", daemon=True)
 
     @property
@@ -119,7 +120,9 @@ class RpcConnection:
             self._writer.write(*pieces_of_goodbye(Goodbye(reason)))
             self._writer.flush(_GOODBYE_MS)
         self._end(reason)
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
+        if self._thread.ident is None:
+            self._link.stream.close()
+        elif self._thread is not threading.current_thread():
             self._thread.join()
 
     def abandon(self, reason: str) -> None:
@@ -129,8 +132,7 @@ class RpcConnection:
     def call(self, call: Call, method: Method, timeout_ms: int) -> object:
         """Make a call, and wait for its answer unless it is one-way. For gateways."""
         if method.is_one_way:
-            if not self._writer.write(*pieces_of_call(call)):
-                raise self._over()
+            self._write(call)
             return None
         pending = _Pending()
         with self._lock:
@@ -138,8 +140,7 @@ class RpcConnection:
                 raise self._over()
             self._pending[call.number] = pending
         try:
-            if not self._writer.write(*pieces_of_call(call)):
-                raise self._over()
+            self._write(call)
             if not pending.done.wait(timeout_ms / 1000):
                 raise ClusterError(f"{self._link} did not answer {call.method} within {timeout_ms / 1000:g} s")
         finally:
@@ -157,10 +158,16 @@ class RpcConnection:
         """A number for a call that waits for an answer."""
         return next(self._numbers)
 
+    def _write(self, call: Call) -> None:
+        """Write a call. Raises ConnectionOverError: with the reason that the other side gave, if that is on its way."""
+        if not self._writer.write(*pieces_of_call(call)):
+            self._ended.wait(_GOODBYE_MS / 1000)
+            raise self._over()
+
     # ---- what comes in
 
     def _read_all(self) -> None:
-        reason = "the other side closed it"
+        reason: str | None = None
         try:
             while (frame := self._reader.read()) is not None:
                 message = read_control_frame(frame)
@@ -172,8 +179,8 @@ class RpcConnection:
                 else:
                     self._called(message)
         except FlowrunError as error:
-            reason = error.message
-        self._end(reason)
+            reason = self._write_failure or error.message
+        self._end(reason or self._write_failure or "the other side closed it")
         self._link.stream.close()
 
     def _answered(self, answer: Answer) -> None:
@@ -192,14 +199,12 @@ class RpcConnection:
             served.check_token(call)
             arguments = method.unpack_arguments(memoryview(call.arguments))
         except (RpcError, FencingError) as error:
-            if call.number:
-                self._reply(Answer(call.number, True, encode(error_to_value(error), ErrorValue)))
-            else:
-                self._table.drop(call, error)
+            self._refuse(call, error)
             return
         work = partial(self._run, served, method, call, arguments)
         if served.post is not None:
-            served.post(work)
+            if not served.post(work) and call.number:
+                self._refuse(call, ClusterError(f"{call.endpoint} has ended"))
         elif method.is_one_way:
             work()
         else:
@@ -207,16 +212,28 @@ class RpcConnection:
 
     def _run(self, served: Served, method: Method, call: Call, arguments: tuple[object, ...]) -> None:
         try:
+            served.check_token(call)  # which may have changed while the call waited for the endpoint's thread
+        except FencingError as error:
+            self._refuse(call, error)
+            return
+        try:
             result = getattr(served.target, call.method)(*arguments)
             content = b"" if method.is_one_way else method.pack_result(result)
         except Exception as error:
             if method.is_one_way:
                 _log.exception("%s of %s failed", call.method, call.endpoint)
                 return
-            self._reply(Answer(call.number, True, encode(error_to_value(error), ErrorValue)))
+            self._refuse(call, error)
             return
         if not method.is_one_way:
             self._reply(Answer(call.number, False, content))
+
+    def _refuse(self, call: Call, error: Exception) -> None:
+        """Answer a call with an error; a call that nobody waits for is dropped, and counted."""
+        if call.number:
+            self._reply(Answer(call.number, True, encode(error_to_value(error), ErrorValue)))
+        elif isinstance(error, ClusterError):
+            self._table.drop(call, error)
 
     def _reply(self, answer: Answer) -> None:
         self._writer.write(*pieces_of_answer(answer))  # if nobody is there any more, nobody waits for it
@@ -224,25 +241,31 @@ class RpcConnection:
     # ---- the end
 
     def _fail(self, error: ClusterError) -> None:
-        self._end(error.message)
+        """Nothing can be written any more. If the other side has said good-bye, that waits to be read, and is the reason."""
+        if self._thread.ident is None:
+            self._end(error.message)
+            return
+        self._write_failure = error.message
+        self._link.stream.shutdown_writing()
 
     def _end(self, reason: str) -> None:
         with self._lock:
             if self._reason is not None:
                 return
             self._reason = reason
+            self._ended.set()
             pending = list(self._pending.values())
             self._pending.clear()
             listeners, self._listeners = self._listeners, []
         self._writer.close()
+        for listener in listeners:
+            listener(reason)
         for waiting in pending:
             waiting.failure = self._over()
             waiting.done.set()
-        for listener in listeners:
-            listener(reason)
 
     def _over(self) -> ConnectionOverError:
-        return ConnectionOverError(f"the connection to {self._link} is over: {self._reason}")
+        return ConnectionOverError(f"the connection to {self._link} is over: {self._reason or self._write_failure}")
 
 
 class _Gateway:

@@ -9,12 +9,14 @@ from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, FencingError, RpcError
-from flowrun.runtime.mailbox import Post
+from flowrun.runtime.mailbox import Mail
 from flowrun.runtime.rpc.calls import Call
 from flowrun.runtime.rpc.methods import Method, methods_of
 
 _log = logging.getLogger(__name__)
 
+Post: TypeAlias = Callable[[Mail], bool]
+"""Puts a mail into the mailbox of an endpoint's main thread; False if that has ended."""
 Token: TypeAlias = str | Callable[[], str | None]
 """A fencing token, or what tells the one of the moment; None: there is no leader here now, and every call is refused."""
 

@@ -9,7 +9,7 @@ Four messages of fixed sizes, and nothing else is read from who has not proved i
 
 The secret itself never travels, and since proofs cover both random numbers and all that was said, none is good for a second time or for
 another introduction. A secret guards against strangers who connect. Who can change what travels between two machines is
-kept out by TLS only (`flowrun.runtime.rpc.tls`).
+kept out by TLS only, which there is not yet: between machines use a network that strangers cannot reach.
 """
 
 from __future__ import annotations

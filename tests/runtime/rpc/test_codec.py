@@ -83,7 +83,8 @@ def survives(value: Any, kind: Any) -> None:
 
 def short(value: object) -> str:
     """The name of a case: the same in every process, without addresses of objects."""
-    text = re.sub(r" object at 0x[0-9a-f]+", "", str(value))
+    shown = sorted(value, key=str) if isinstance(value, frozenset) else value
+    text = re.sub(r" object at 0x[0-9a-f]+", "", str(shown))
     return text if len(text) < 80 else f"{type(value).__name__} {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

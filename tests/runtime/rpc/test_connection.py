@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
@@ -171,3 +171,25 @@ def test_who_answers_is_not_given_up(pair: Pair) -> None:
     released.wait(1)
     assert not pair.caller.is_closed
     timers.close()
+
+
+def test_a_token_counts_when_the_call_runs_and_not_when_it_comes(pair: Pair) -> None:
+    token, mails = ["1"], []
+
+    def post(mail: Callable[[], None]) -> bool:
+        mails.append(mail)
+        return len(mails) < 3
+
+    pair.callee.serve("led", Calculator, pair.target, token=lambda: token[0], post=post)
+    pair.start()
+    led = pair.caller.gateway(Calculator, "led", token="1")
+    led.note(1)
+    led.note(2)
+    until(lambda: len(mails) == 2)
+    mails[0]()
+    token[0] = "2"
+    mails[1]()
+    assert pair.target.noted == [1]
+    token[0] = "1"
+    with pytest.raises(ClusterError, match="led has ended"):
+        led.add(1, 1)

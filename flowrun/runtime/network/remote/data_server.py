@@ -59,6 +59,8 @@ class DataServer:
         self._senders: set[PartitionSender] = set()
         self._connections: dict[str, DataConnection] = {}
         self._connecting: dict[str, threading.Lock] = {}
+        self._ending: list[PartitionSender | DataConnection] = []
+        """Those that have ended, while their threads may not have."""
         self._closed = False
         self._server = Server(address, own, credentials, {Purpose.DATA: self._serve})
 
@@ -107,11 +109,13 @@ class DataServer:
         """Listen no more, and end all connections. Idempotent."""
         with self._lock:
             self._closed = True
-            ends: list[PartitionSender | DataConnection] = [*self._senders, *self._connections.values()]
         self._server.close()
+        with self._lock:
+            ends: list[PartitionSender | DataConnection] = [*self._senders, *self._connections.values()]
+            ended = list(self._ending)
         for end in ends:
             end.close()
-        for end in ends:
+        for end in (*ends, *ended):
             end.join()
 
     def _serve(self, link: Link) -> None:
@@ -125,9 +129,15 @@ class DataServer:
     def _forget_sender(self, sender: PartitionSender) -> None:
         with self._lock:
             self._senders.discard(sender)
+            self._remember(sender)
 
     def _forget(self, connection: DataConnection) -> None:
         with self._lock:
             for address, known in list(self._connections.items()):
                 if known is connection:
                     del self._connections[address]
+            self._remember(connection)
+
+    def _remember(self, ended: PartitionSender | DataConnection) -> None:
+        self._ending = [e for e in self._ending if e.is_alive]
+        self._ending.append(ended)

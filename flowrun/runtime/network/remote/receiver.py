@@ -90,6 +90,11 @@ class DataConnection:
         """End the connection; its channels fail. Idempotent."""
         self._fail(ClusterError(f"the connection to {self.peer} was closed"))
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread is still there."""
+        return self._thread.is_alive()
+
     def join(self) -> None:
         """Wait until the thread has ended, after `close`."""
         self._thread.join()

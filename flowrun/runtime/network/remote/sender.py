@@ -92,6 +92,11 @@ class PartitionSender:
             self._release(channel)
         self._on_close(self)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether a thread of it is still there."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def join(self) -> None:
         """Wait until the threads have ended, after `close`."""
         for thread in self._threads:
