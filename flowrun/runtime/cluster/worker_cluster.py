@@ -85,7 +85,7 @@ class WorkerCluster:
             fingerprint(opened.job_graph),
             tuple((v.vertex_id, v.max_parallelism) for v in opened.job_graph.vertices),
             0 if restored is None else restored.metadata.completed_ms,
-            StorageDescriptor(opened.storage.job_folder),
+            StorageDescriptor(opened.storage.job_folder, opened.shares_files),
         )
         executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock))
         surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager.address_of)

@@ -92,6 +92,12 @@ class OpenedState:
         """The lineage under which sinks began: that of the state which is gone on from, or this one."""
         return self.identity.lineage if self.restored is None else self.restored.metadata.lineage
 
+    @property
+    def shares_files(self) -> bool:
+        """Whether others than their owner may read checkpoints, as far as the process lets them."""
+        settings = self.job_graph.settings.checkpoint
+        return settings is not None and settings.permissions == "umask"
+
     def restore_point(self, metadata: CheckpointMetadata, path: str) -> RestorePoint:
         """What a checkpoint or savepoint is that this run completed; `path` as `CheckpointStorage.finish` gave it."""
         is_savepoint = metadata.kind is CheckpointKind.SAVEPOINT

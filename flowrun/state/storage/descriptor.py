@@ -16,27 +16,33 @@ from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
 
 @record
 class StorageDescriptor:
-    """The folder of a job, as `CheckpointStorage.job_folder` gives it: an absolute path or a URI."""
+    """The folder of a job.
+
+    Attributes:
+        job_folder: as `CheckpointStorage.job_folder` gives it: an absolute path or a URI.
+        shared: folders and files that are made get the permissions that the process gives; else they are their owner's alone.
+    """
 
     job_folder: str
+    shared: bool = False
 
     def open(self) -> SnapshotStorage:
         """What tasks write and read through. Takes no lock, and makes nothing."""
-        return _FolderOfAnother(self.job_folder)
+        return _FolderOfAnother(self)
 
 
 class _FolderOfAnother:
     """A job's folder that another process owns. Parquet is imported when the first snapshot is written or read: many jobs have none."""
 
-    def __init__(self, job_folder: str) -> None:
-        self._job_folder = job_folder
+    def __init__(self, descriptor: StorageDescriptor) -> None:
+        self._descriptor = descriptor
 
     @cached_property
     def _storage(self) -> SnapshotStorage:
         from flowrun.state.storage.parquet_storage import ParquetStorage
         from flowrun.state.storage.state_path import resolve
 
-        return ParquetStorage(resolve(self._job_folder))
+        return ParquetStorage(resolve(self._descriptor.job_folder, shared=self._descriptor.shared))
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """See `SnapshotStorage`."""

@@ -13,6 +13,7 @@ from flowrun.api.state import OperatorState, Redistribution
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import CheckpointKind
 from flowrun.state.checkpoints import OperatorSubtaskState
+from flowrun.state.storage.descriptor import StorageDescriptor
 from flowrun.state.storage.folder import open_job_folder
 from tests.state.storage.jobs import GROUPS, OPERATOR, bag, bag_segment, metadata, take
 
@@ -31,13 +32,15 @@ def modes(root: Path) -> tuple[set[str], set[str]]:
     return folders, {f"{p.stat().st_mode & 0o777:o}" for p in found if p.is_file()}
 
 
+@pytest.mark.parametrize("by_worker", [False, True], ids=["by its owner", "by a worker"])
 @pytest.mark.parametrize(("shared", "expected"), [(False, ({"700"}, {"600"})), (True, ({"755"}, {"644"}))])
 def test_folders_and_files_of_checkpoints_and_savepoints(
-    tmp_path: Path, shared: bool, expected: tuple[set[str], set[str]]
+    tmp_path: Path, shared: bool, expected: tuple[set[str], set[str]], by_worker: bool
 ) -> None:
     root = tmp_path / "made"
     folder = open_job_folder(str(root / "state"), "my job", lineage="L", clock=ManualClock(), shared=shared)
-    writer = folder.writer(OPERATOR, "my op", 0, GROUPS)
+    storage = StorageDescriptor(folder.job_folder, shared).open() if by_worker else folder
+    writer = storage.writer(OPERATOR, "my op", 0, GROUPS)
     take(folder, writer, 1, bag(bag_segment([(1, 2)])))
     target = folder.begin(2, CheckpointKind.SAVEPOINT, str(root / "savepoints"))
     rows = OperatorState(pa.table({"a": [1]}), Redistribution.SPLIT)
