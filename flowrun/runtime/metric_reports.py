@@ -100,7 +100,7 @@ class MetricReports:
         if report.noted is not None:
             group.note(report.noted)
         if report.time is not None:
-            if report.scope not in self._times:
-                scope = report.scope
+            scope, before = report.scope, self._times.get(report.scope)
+            self._times[scope] = report.time
+            if before is None or report.time.is_before(before):  # the subtask began again
                 self._registry.report_time(self._clock, lambda: self._times[scope], *scope)
-            self._times[report.scope] = report.time

@@ -216,6 +216,11 @@ class TimeUse:
             self.back_pressured_ns - earlier.back_pressured_ns,
         )
 
+    def is_before(self, other: TimeUse) -> bool:
+        """Whether some of it is less: it does not follow after the other."""
+        more = self.since(other)
+        return min(more.busy_ns, more.idle_ns, more.back_pressured_ns) < 0
+
     def per_second(self) -> tuple[float, float, float]:
         """Busy, idle and back-pressured ms per second; all 0 for an empty span.
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from flowrun.core.clock import ManualClock
 from flowrun.errors import InternalError
-from flowrun.runtime.metrics import HISTOGRAM_WINDOW, MetricRegistry, RecentTimeUse, TimeAccount, WindowHistogram
+from flowrun.runtime.metric_reports import MetricReports, MetricsReport, ScopeReport, read_report
+from flowrun.runtime.metrics import (
+    HISTOGRAM_WINDOW,
+    MetricRegistry,
+    RecentTimeUse,
+    TimeAccount,
+    TimeUse,
+    WindowHistogram,
+)
+from flowrun.runtime.rpc.codec import decode, encode
 
 
 def test_a_name_is_one_metric() -> None:
@@ -56,3 +66,62 @@ def test_waits_are_told_apart_and_the_rest_is_busy() -> None:
     use = account.read()
     clock.advance(5_000)
     assert account.read() == use
+
+
+def test_reports_of_workers_make_one_registry() -> None:
+    clock = ManualClock()
+    workers = {"w0": MetricRegistry(), "w1": MetricRegistry()}
+    whole = MetricRegistry()
+    reports = MetricReports(whole, clock)
+
+    def report(worker: str) -> None:
+        told = encode(read_report(workers[worker]), MetricsReport)
+        reports.add(worker, decode(told, MetricsReport))
+
+    for subtask, worker in enumerate(workers):
+        group = workers[worker].group("v", str(subtask))
+        group.counter("rows").inc(10 + subtask)
+        group.gauge("watermark", lambda n=subtask: np.int64(n) if n else None)  # type: ignore[misc]
+        group.histogram("latency").update(4.5)
+        group.note(f"of {subtask}")
+        report(worker)
+    workers["w1"].group("v", "1").counter("rows").inc(5)
+    workers["w1"].group("v", "1").histogram("latency").update(5.5)
+    report("w1")
+    report("w1")
+    first, second = whole.group("v", "0"), whole.group("v", "1")
+    assert (first.counters(), second.counters()) == ({"rows": 10}, {"rows": 16}), "no report counts twice"
+    assert (first.gauges(), second.gauges()) == ({"watermark": None}, {"watermark": 1})
+    assert (second.histograms()["latency"].total, second.histograms()["latency"].quantile(0.5)) == (2, 5.0)
+    assert (first.noted, second.noted) == ("of 0", "of 1")
+    workers["w0"].group("v", "1").counter("rows").inc(100)
+    report("w0")
+    assert second.counters() == {"rows": 116}, "a subtask that moved has counted in both"
+
+
+def test_times_of_a_subtask_that_moved_begin_anew() -> None:
+    clock = ManualClock()
+    whole = MetricRegistry()
+    reports = MetricReports(whole, clock)
+
+    def report(worker: str, use: TimeUse) -> tuple[float, float, float]:
+        reports.add(worker, MetricsReport((ScopeReport(("v", "0"), time=use),)))
+        recent = whole.time_use("v", "0")
+        assert recent is not None
+        return recent.read()
+
+    assert report("w0", TimeUse(busy_ns=8_000, idle_ns=2_000)) == (800, 200, 0)
+    clock.advance(500)
+    assert report("w1", TimeUse(idle_ns=300, back_pressured_ns=100)) == (0, 750, 250), "not less than nothing"
+    clock.advance(500)
+    assert report("w1", TimeUse(busy_ns=400, idle_ns=300, back_pressured_ns=100)) == (500, 375, 125)
+
+
+def test_a_histogram_that_is_reported_has_the_window_of_the_original() -> None:
+    original, copy = WindowHistogram(), WindowHistogram()
+    for value in range(HISTOGRAM_WINDOW + 100):
+        original.update(value)
+    copy.replace(original.total, original.recent())
+    assert (copy.total, copy.quantile(0.0), copy.quantile(0.5)) == (
+        original.total, original.quantile(0.0), original.quantile(0.5),
+    )  # fmt: skip

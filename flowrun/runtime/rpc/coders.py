@@ -11,6 +11,7 @@ from enum import Enum
 from operator import index
 from typing import Any, NoReturn
 
+import numpy as np
 from msgspec.msgpack import Ext
 
 from flowrun.core.record import record
@@ -149,7 +150,7 @@ _NOTHING = type(None)
 SCALARS: Mapping[type, Coder] = {
     _NOTHING: Coder("None", _lower_none, _same(_NOTHING), _is(_NOTHING), frozenset({_NOTHING})),
     bool: Coder("bool", _lower_bool, _same(bool), _is(bool), frozenset({bool})),
-    int: Coder("int", _lower_int, _same(int), lambda v: isinstance(v, int), frozenset({int})),
+    int: Coder("int", _lower_int, _same(int), _is(int, np.integer), frozenset({int})),
     float: Coder("float", _lower_float, _same(float, int), _is(float), frozenset({float, int})),
     str: Coder("str", _lower_str, _same(str), _is(str), frozenset({str})),
 }

@@ -140,6 +140,7 @@ def test_values_that_are_nearly_of_their_type_become_it() -> None:
     assert decode(encode(np.int64(3), int), int) == 3
     assert type(decode(encode(np.float64(3), float), float)) is float
     assert decode(encode(1, float), float) == 1
+    assert decode(encode(np.int32(3), float | int | None), float | int | None) == 3, "gauges give such numbers"
     assert decode(encode([1], Sequence[int]), Sequence[int]) == (1,), "sequences are tuples on the other side"
     assert decode(encode({1}, Collection[int]), Collection[int]) == (1,)
     assert decode(encode(types.MappingProxyType({"a": 1}), Mapping[str, int]), Mapping[str, int]) == {"a": 1}
