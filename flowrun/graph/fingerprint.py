@@ -9,28 +9,32 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 
 from flowrun.errors import ClusterError
-from flowrun.graph.job_graph import JobGraph, JobVertex
+from flowrun.graph.job_graph import JobGraph, JobSettings, JobVertex
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _DIGITS = 16
+_SETTINGS = "settings"
 
 
 def fingerprint(job_graph: JobGraph) -> str:
-    """One line that names each vertex with the digits of what it is: `ID=…,ID=…`."""
-    return ",".join(f"{v.vertex_id}={_digits(v)}" for v in job_graph.vertices)
+    """One line that names each vertex, and the settings, with the digits of what they are: `ID=…,ID=…,settings=…`."""
+    parts = [f"{v.vertex_id}={_digits(v)}" for v in job_graph.vertices]
+    return ",".join([*parts, f"{_SETTINGS}={_digits(job_graph.settings)}"])
 
 
 def check_fingerprint(job_graph: JobGraph, expected: str) -> None:
     """Pass if the graph has this fingerprint.
 
     Raises:
-        ClusterError: it has another one; names the vertices that differ.
+        ClusterError: it has another one; names what differs.
     """
     found = fingerprint(job_graph)
     if found == expected:
         return
-    wanted = dict(part.split("=") for part in expected.split(",") if part)
+    wanted = dict(part.split("=", 1) for part in expected.split(",") if "=" in part)
     names = [f"'{v.name}'" for v in job_graph.vertices if wanted.get(v.vertex_id) != _digits(v)]
+    if wanted.pop(_SETTINGS, None) != _digits(job_graph.settings):
+        names.append("the settings")
     missing = len(wanted.keys() - {v.vertex_id for v in job_graph.vertices})
     if missing:
         names.append(f"{missing} that {'is' if missing == 1 else 'are'} not there")
@@ -40,10 +44,10 @@ def check_fingerprint(job_graph: JobGraph, expected: str) -> None:
     )
 
 
-def _digits(vertex: JobVertex) -> str:
+def _digits(part: JobVertex | JobSettings) -> str:
     digest = hashlib.sha256()
-    for text in _texts(vertex, ()):
-        digest.update(text.encode())
+    for text in _texts(part, ()):
+        digest.update(text.encode("utf-8", "surrogatepass"))
         digest.update(b"\n")
     return digest.hexdigest()[:_DIGITS]
 

@@ -60,3 +60,13 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
         check_fingerprint(fewer, fingerprint(graphs[0]))
     key_groups = replace(graphs[0], vertices=tuple(replace(v, max_parallelism=7) for v in graphs[0].vertices))
     assert fingerprint(key_groups) != fingerprint(graphs[0])
+
+
+def test_settings_are_a_part_of_it() -> None:
+    graph = compile_pipeline(PIPELINES / "word_count.yaml").job_graph
+    assert graph is not None
+    other = replace(graph, settings=replace(graph.settings, batch_rows=7))
+    with pytest.raises(ClusterError, match=r"than by the job manager: the settings\n"):
+        check_fingerprint(other, fingerprint(graph))
+    with pytest.raises(ClusterError):
+        check_fingerprint(graph, "nonsense,a=")

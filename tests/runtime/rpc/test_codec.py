@@ -30,7 +30,7 @@ from flowrun.api.source import JsonValue
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.errors import InternalError, RpcError
-from flowrun.runtime import messages, slot_messages
+from flowrun.runtime import cluster_messages, messages, metric_reports, slot_messages
 from flowrun.runtime.rpc.codec import decode, encode, register
 from flowrun.runtime.rpc.coders import JSON_DEPTH
 
@@ -280,13 +280,20 @@ def test_types_can_be_registered() -> None:
 
 MESSAGES = [
     kind
-    for module in (messages, slot_messages)
+    for module in (messages, slot_messages, cluster_messages, metric_reports)
     for kind in vars(module).values()
     if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == module.__name__
 ]
 ARGUMENTS = {
     f"{protocol.__name__}.{method}.{name}": kind
-    for protocol in (messages.JobMasterGateway, messages.TaskExecutorGateway, slot_messages.SlotProvider)
+    for protocol in (
+        messages.JobMasterGateway,
+        messages.TaskExecutorGateway,
+        slot_messages.SlotProvider,
+        cluster_messages.ResourceManagerGateway,
+        cluster_messages.JobObserverGateway,
+        cluster_messages.WorkerGateway,
+    )
     for method, function in vars(protocol).items()
     if isinstance(function, types.FunctionType) and not method.startswith("_")
     for name, kind in typing.get_type_hints(function).items()
