@@ -32,7 +32,7 @@ def test_a_report_says_what_one_process_says(tmp_path: Path) -> None:
     assert reports[0] == reports[1]
 
 
-@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(12)], 6))
+@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(12)], 12))
 def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
     tmp_path: Path, seed: int, unaligned: bool
 ) -> None:

@@ -214,7 +214,7 @@ COUNTED = {
 
 @pytest.mark.parametrize("chaining", ["true", "false"])
 @pytest.mark.parametrize("punctuated", [True, False])
-@pytest.mark.parametrize("seed", everyday(range(20), 6))
+@pytest.mark.parametrize("seed", everyday(range(20), 20))
 def test_windows_drop_the_same_rows_behind_and_beside_functions(
     tmp_path: Path, seed: int, punctuated: bool, chaining: str
 ) -> None:
