@@ -25,6 +25,7 @@ from flowrun.frontend.settings.reading import overridden_settings
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import GraphSettings, StreamGraph
 from flowrun.graph.transformation import SinkTransformation, SourceTransformation, Transformation
+from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.function_loading import describe
 from flowrun.plan.guarantees import Endpoint, SinkGuarantee, sink_guarantee
 from flowrun.runners.graph_texts import render_graphs
@@ -134,6 +135,9 @@ def compile_environment(
         PipelineError: the job is wrong, or one of the settings.
     """
     environment.settings = _overridden(environment.settings, overrides)
+    for source in (source for sink in environment.sinks for source in _sources(sink)):
+        if isinstance(source.factory, SourceOperatorFactory):  # it was made with the program's own settings
+            source.factory = replace(source.factory, batch_rows=environment.settings.job.batch_rows)
     graph, job_graph = environment.graphs()
     text = program_text_to_keep(path, variables, overrides)
     return CompiledProgram(environment.name, environment.sinks, graph, job_graph, text)

@@ -61,29 +61,6 @@ class WorkerRegistration:
 
 
 @record
-class JobText:
-    """A pipeline as text, to be compiled by a worker as the job manager compiled it.
-
-    Attributes:
-        file_name: of the pipeline, for messages and for the kind of text.
-        text: of the file.
-        directory: absolute folder of the file: modules of functions are looked for there.
-        working_directory: relative paths of connectors start there.
-        variables: values for `${NAME}`.
-        overrides: values by path that replace those in the file.
-        table_rows: rows of tables by which joins are ordered.
-    """
-
-    file_name: str
-    text: str
-    directory: str
-    working_directory: str
-    variables: tuple[tuple[str, str], ...] = ()
-    overrides: tuple[tuple[str, str], ...] = ()
-    table_rows: tuple[tuple[str, int], ...] = ()
-
-
-@record
 class JobOpening:
     """A job of which a worker is about to get subtasks.
 
@@ -94,7 +71,6 @@ class JobOpening:
         max_parallelism: vertex → key groups, where they are those of the state that the job restores from.
         not_before_ms: processing time is not before this, epoch ms: the state that the job goes on from is of that time.
         storage: where snapshots are written and read; None: nowhere.
-        text: None: the worker has the job graph already, as it was forked from the job manager.
     """
 
     job_id: str
@@ -103,7 +79,6 @@ class JobOpening:
     max_parallelism: tuple[tuple[str, int], ...] = ()
     not_before_ms: int = 0
     storage: StorageDescriptor | None = None
-    text: JobText | None = None
 
 
 class ResourceManagerGateway(Protocol):

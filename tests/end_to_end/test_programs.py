@@ -159,3 +159,24 @@ def test_a_failing_job_and_a_failure_behind_a_job(project: Path, flowrun: Comman
     assert done.code == 1
     assert f"job.py:{len(PROGRAM.splitlines()) + 1}: the program failed: ZeroDivisionError" in done.err
     assert written(project) == expected(10)
+
+
+SIZES = """\
+import pyarrow as pa
+from flowrun.datastream import StreamExecutionEnvironment
+
+env = StreamExecutionEnvironment("sizes")
+rows = env.from_connector("datagen", "k BIGINT", {"number-of-rows": "1000", "rows-per-second": "1000000"})
+sizes = rows.flat_map(lambda batch: pa.record_batch({"n": [batch.num_rows]}), "n BIGINT", batches=True)
+sizes.to_connector("filesystem", {"path": "sizes"}, format="json")
+env.execute()
+"""
+
+
+def test_the_batch_size_of_the_command_line_is_that_of_the_sources(project: Path, flowrun: Command) -> None:
+    (project / "sizes.py").write_text(SIZES)
+    done = flowrun("run", "sizes.py", "--set", "settings.batch_rows=100", "-q")
+    assert done.code == 0, done.err
+    sizes = [row["n"] for row in json_rows(project / "sizes")]
+    assert max(sizes) <= 100
+    assert sum(sizes) == 1000
