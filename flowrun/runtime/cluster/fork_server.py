@@ -86,6 +86,20 @@ class ServerGone:
 ForkEvent = ProcessStarted | ProcessEnded | ServerGone
 
 
+def check_no_threads() -> None:
+    """Pass if this process may fork.
+
+    Raises:
+        ClusterError: it has threads.
+    """
+    if threading.active_count() > 1:
+        names = ", ".join(sorted(t.name for t in threading.enumerate() if t is not threading.main_thread()))
+        raise ClusterError(
+            f"processes cannot be forked, as there are threads already: {names}",
+            hint="start the workers before everything else, or run in one process (--workers 0)",
+        )
+
+
 class ForkServer:
     """The command's end: orders processes and hears of them. `spawn` and `close` may be called from any thread.
 
@@ -95,12 +109,7 @@ class ForkServer:
     """
 
     def __init__(self, main: WorkerMain, clean_up: Callable[[], None] = lambda: None) -> None:
-        if threading.active_count() > 1:
-            names = ", ".join(sorted(t.name for t in threading.enumerate() if t is not threading.main_thread()))
-            raise ClusterError(
-                f"processes cannot be forked, as there are threads already: {names}",
-                hint="start the workers before everything else, or run in one process (--workers 0)",
-            )
+        check_no_threads()
         orders, events = os.pipe(), os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()

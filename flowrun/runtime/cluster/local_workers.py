@@ -20,7 +20,14 @@ from flowrun.core.resources import ResourceProfile
 from flowrun.errors import ClusterError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.operators.implementations import import_operator
-from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded, ProcessStarted, ServerGone
+from flowrun.runtime.cluster.fork_server import (
+    ForkEvent,
+    ForkServer,
+    ProcessEnded,
+    ProcessStarted,
+    ServerGone,
+    check_no_threads,
+)
 from flowrun.runtime.cluster.worker_process import WorkerPlan, run_worker
 from flowrun.runtime.cluster_messages import JobObserverGateway, ResourceManagerGateway, WorkerGateway
 from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
@@ -72,6 +79,7 @@ class LocalWorkers:
     """
 
     def __init__(self, job_graph: JobGraph, numbers: WorkerNumbers, board: JobBoard | None = None) -> None:
+        check_no_threads()
         self.numbers = numbers
         self._folder = _private_folder()
         self._address = UnixAddress(str(self._folder / "manager"))
@@ -85,6 +93,8 @@ class LocalWorkers:
         except BaseException:
             shutil.rmtree(self._folder)
             raise
+        finally:
+            gc.unfreeze()
         self._changed = threading.Condition()
         self._started: dict[str, tuple[int, float]] = {}
         """Name → process and when it was started (`time.monotonic`)."""
