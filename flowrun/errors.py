@@ -237,6 +237,10 @@ class NoResourceAvailableError(ClusterError):
     """A job needs more slots than there are, or did not get them in time."""
 
 
+class NeverEnoughSlotsError(NoResourceAvailableError):
+    """A job needs more slots than there are, and no more are expected: a restart is no help."""
+
+
 class JobFailedError(FlowrunError):
     """A job failed while running. `operator` and `subtask` name where; `__cause__` holds the root cause."""
 

@@ -40,12 +40,15 @@ class SlotRequestBulk:
         job_name: for people.
         number: of this bulk within the job; answers bear it.
         requests: at least one.
+        kept: how many slots the job has that it needs at the same time, and so does not give back meanwhile: a worker was lost with
+            the others.
     """
 
     job_id: str
     job_name: str
     number: int
     requests: tuple[SlotRequest, ...]
+    kept: int = 0
 
 
 @record

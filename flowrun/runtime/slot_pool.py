@@ -45,8 +45,7 @@ class SlotPool:
         resources: ResourceProfile | None = None,
         expected: int | None = 0,
     ) -> None:
-        self.expected = expected
-        """As said above; may be changed."""
+        self._expected = expected
         self._workers: dict[str, WorkerSlots] = {}
         self._queue: list[SlotRequestBulk] = []
         self._told: dict[str, SlotsPending] = {}
@@ -102,6 +101,11 @@ class SlotPool:
             for held in worker.held.values():
                 lost[held.job_id] = (*lost.get(held.job_id, ()), held.slot)
         return lost, [*self._refuse_hopeless(), *self._serve()]
+
+    def expect(self, slots: int | None) -> list[SlotAnswer]:
+        """So many slots will be there from now on when all workers have come that are being started."""
+        self._expected = slots
+        return [*self._refuse_hopeless(), *self._serve()]
 
     def request(self, bulk: SlotRequestBulk) -> list[SlotAnswer]:
         """Queue a bulk behind those that wait; see `SlotProvider.request_slots`.
@@ -185,8 +189,8 @@ class SlotPool:
 
     def _refusal(self, bulk: SlotRequestBulk) -> SlotsRefused | None:
         """Why a bulk can never be granted; None if it can."""
-        needed = len(bulk.requests)
-        expected = self.expected
+        needed = len(bulk.requests) + bulk.kept
+        expected = self._expected
         if expected is None or needed <= expected:
             return None
         lost = sum(len(w.lost) for w in self._workers.values())
@@ -293,9 +297,9 @@ class LocalSlots:
             return lost
 
     def expect(self, slots: int | None) -> None:
-        """So many slots will be there when all workers have come that are being started; see `SlotPool`."""
+        """So many slots will be there when all workers have come that are being started; see `SlotPool.expect`."""
         with self._lock:
-            self._pool.expected = slots
+            self._tell(self._pool.expect(slots))
 
     @property
     def workers(self) -> tuple[WorkerSlots, ...]:

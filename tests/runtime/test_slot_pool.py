@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
@@ -97,6 +98,20 @@ def test_what_can_never_fit_is_refused_at_once_and_stops_nobody() -> None:
     assert refused.reason == "needs 3 slots, there are 2"
     assert "give the cluster 3 slots" in refused.hint
     assert shown(pool.request(bulk("a", 1))) == ["a has 0"]
+
+
+def test_a_job_that_needs_what_it_has_as_well_is_refused_when_nothing_more_will_come() -> None:
+    pool = SlotPool(None, None, expected=2)
+    pool.add_worker("w1", 1)
+    pool.add_worker("w2", 1)
+    assert shown(pool.request(bulk("a", 2))) == ["a has 0,0"]
+    pool.remove_worker("w2")
+    again = replace(bulk("a", 1, 2), kept=1)
+    assert shown(pool.request(again)) == ["a needs 1 slot, 0 of 1 are free (held by 'a' 1)"]
+    assert shown(pool.expect(0)) == ["a never: needs 2 slots, there are 1"]
+    assert pool.waiting == ()
+    assert shown(pool.request(replace(again, number=3))) == ["a never: needs 2 slots, there are 1"]
+    assert shown(pool.request(bulk("b", 1))) == ["b needs 1 slot, 0 of 1 are free (held by 'a' 1)"]
 
 
 def test_a_request_that_is_withdrawn_gives_its_slots_back_even_if_they_are_on_their_way() -> None:
@@ -193,7 +208,7 @@ class TestWorkers:
     def test_what_no_worker_that_is_expected_could_hold_is_refused(self) -> None:
         pool = SlotPool(None, None, expected=2)
         assert shown(pool.request(bulk("a", 3))) == ["a never: needs 3 slots, there are 2"]
-        pool.expected = None
+        pool.expect(None)
         assert shown(pool.request(bulk("b", 3))) == ["b needs 3 slots, 0 of 0 are free"]
 
     def test_a_worker_that_is_gone_takes_its_slots_along(self) -> None:
@@ -211,9 +226,14 @@ class TestWorkers:
     def test_who_waits_for_a_worker_that_never_comes_is_refused(self) -> None:
         pool = SlotPool("w1", 1, expected=2)
         pool.request(bulk("a", 2))
-        pool.expected = 0
+        assert shown(pool.expect(0)) == ["a never: needs 2 slots, there are 1"]
+
+    def test_who_waits_for_a_worker_that_is_gone_for_good_is_refused(self) -> None:
+        pool = SlotPool("w1", 1, expected=0)
+        pool.request(bulk("a", 1))
+        pool.request(bulk("b", 1))
         _, answers = pool.remove_worker("w1")
-        assert shown(answers) == ["a never: needs 2 slots, there are 0"]
+        assert shown(answers) == ["b never: needs 1 slot, there are 0"]
 
     def test_a_large_slot_goes_where_it_fits(self) -> None:
         pool = SlotPool("small", 4, ResourceProfile(1000))

@@ -14,6 +14,7 @@ from flowrun.errors import (
     ExpressionError,
     InternalError,
     JobCancelledError,
+    NeverEnoughSlotsError,
     OptionError,
     PipelineError,
     StateError,
@@ -21,8 +22,10 @@ from flowrun.errors import (
 )
 from flowrun.runtime.messages import TaskFailure
 
-_RECURRING = (PipelineError, OptionError, ExpressionError, UnsupportedPlanError, JobCancelledError)
-"""Errors of the pipeline itself, and of nobody: trying again changes nothing."""
+_RECURRING = (
+    PipelineError, OptionError, ExpressionError, UnsupportedPlanError, NeverEnoughSlotsError, JobCancelledError,
+)  # fmt: skip
+"""Errors of the pipeline itself, of what it has to run in, and of nobody: trying again changes nothing."""
 
 EXPONENTIAL_BY_DEFAULT = RestartSettings("exponential")
 """For jobs that take checkpoints and say nothing about restarts: again and again, after 1 s at first and a minute at most."""

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from flowrun.errors import ClusterError, InternalError, NoResourceAvailableError
+from flowrun.errors import ClusterError, InternalError, NeverEnoughSlotsError, NoResourceAvailableError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster import scheduler_events as events
@@ -203,8 +203,8 @@ class Scheduler:
         if not self.slots.refuse(answer):
             return []
         if isinstance(answer, SlotsRefused):
-            error = NoResourceAvailableError(f"job '{name}' {answer.reason}", hint=answer.hint)
-            return self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)
+            never = NeverEnoughSlotsError(f"job '{name}' {answer.reason}", hint=answer.hint)
+            return self._fail(events.LocatedFailure(TaskFailure(never), None), now_ms)
         reason = "got no answer to its request for slots" if pending is None else pending.reason
         error = NoResourceAvailableError(
             f"job '{name}' {reason}; it waited {answer.waited}",

@@ -143,10 +143,17 @@ Event = (
 
 @record
 class RequestSlots:
-    """Command: ask for slots; send on what is answered, and `SlotRequestTimedOut` after the time that a job may wait."""
+    """Command: ask for slots; send on what is answered, and `SlotRequestTimedOut` after the time that a job may wait.
+
+    Attributes:
+        number: of the bulk.
+        requests: one a slot.
+        kept: see `SlotRequestBulk`.
+    """
 
     number: int
     requests: tuple[SlotRequest, ...]
+    kept: int = 0
 
 
 @record

@@ -62,7 +62,7 @@ class SlotAllocation:
         self._asked[number] = unit
         has = self._held.get(unit, {})
         missing = tuple(slot.request for slot in self.units[unit].slots if slot.name not in has)
-        return events.RequestSlots(number, missing)
+        return events.RequestSlots(number, missing, kept=len(has))
 
     def grant(self, granted: SlotsGranted) -> int | None:
         """Note that a unit has the slots that it asked for; gives the unit, or None if it has given up waiting for them."""
@@ -98,7 +98,8 @@ class SlotAllocation:
 
     def outlasts(self, number: int) -> bool:
         """Whether a bulk is waited for without limit: other stages of the job have slots, and will give them back."""
-        return number in self._asked and any(self._held.values())
+        asking = self._asked.get(number)
+        return asking is not None and any(held for unit, held in self._held.items() if unit != asking)
 
     def withdraw(self, vertices: Collection[ExecutionVertexId]) -> list[events.Command]:
         """Have the units of these subtasks wait no more."""

@@ -288,8 +288,39 @@ def test_what_ran_on_a_lost_worker_is_restarted_and_only_its_slots_are_asked_for
     (again,) = story.handle(StateRestored(1))
     assert isinstance(again, RequestSlots)
     assert [r.name for r in again.requests] == ["default/2"]
+    assert again.kept == 1
     assert deploy(story, story.handle(on_workers(again, "w3"))) == ["source_0", "source_1", "sink_0"]
     assert story.handle(WorkerLost("w2", "again")) == [], "nothing is there any more"
+
+
+def test_a_lost_slot_is_not_waited_for_without_limit_because_of_what_the_job_kept_beside_it() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    story.handle(WorkerLost("w2", "gone"))
+    for name in ("source_0", "sink_0"):
+        story.tell(name, S.CANCELED)
+    story.handle(RestartDue(1))
+    (again,) = story.handle(StateRestored(1))
+    assert isinstance(again, RequestSlots)
+    (withdrawn, *_) = story.handle(SlotRequestTimedOut(again.number, "300 s"))
+    assert withdrawn == WithdrawSlotRequest(again.number)
+    assert "it waited 300 s" in (story.scheduler.last_failure or "")
+
+
+def test_a_job_that_will_never_have_its_slots_again_is_not_restarted() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    story.handle(WorkerLost("w2", "gone"))
+    for name in ("source_0", "sink_0"):
+        story.tell(name, S.CANCELED)
+    story.handle(RestartDue(1))
+    (again,) = story.handle(StateRestored(1))
+    assert isinstance(again, RequestSlots)
+    refused = SlotsRefused("job", again.number, "needs 2 slots, there are 1", "give the cluster 2 slots")
+    assert EndJob(JobState.FAILED) in story.handle(refused)
+    assert story.scheduler.restarts == 1
 
 
 def test_a_worker_that_is_lost_while_others_are_waited_for_is_asked_for_as_well() -> None:
