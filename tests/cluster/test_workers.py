@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, workers_of, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import begun, checkpoints, started, wait_for
 from tests.slices import everyday
 
 
@@ -56,6 +60,40 @@ def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
     assert run.returncode == 0, said
     assert re.search(r"restarts: [123]\b", said), "one that dies during a restart joins it"
     check_counts(tmp_path)
+
+
+def test_a_job_survives_workers_that_are_killed_while_they_are_young(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=100_000)
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        for _ in range(8):
+            known = newest(tmp_path)
+            kill(max(workers_of(run)))
+            wait_for(lambda known=known: newest(tmp_path) > known, run)  # type: ignore[misc]
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    check_counts(tmp_path, 100_000)
+
+
+@pytest.mark.parametrize("lasting", [0, 2])
+def test_a_job_without_workers_ends_and_says_so(tmp_path: Path, lasting: int) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false")
+    (tmp_path / "program.py").write_text(
+        "import os, sys\n"
+        "from flowrun.runtime.cluster import local_workers\n"
+        "from flowrun.cli.main import entry\n"
+        "work = local_workers.run_worker\n"
+        f"local_workers.run_worker = lambda plan, name: work(plan, name) if int(name[1:]) <= {lasting} else os._exit(7)\n"
+        "entry()\n"
+    )
+    with begun(["program.py", "run", str(file), "--workers", "2"], cwd=tmp_path) as run:
+        if lasting:
+            workers = workers_of(run)
+            wait_for(lambda: newest(tmp_path), run)
+            kill(workers[0])
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 1, said
+    assert "5 workers in a row died before they had connected (the last one ended with exit code 7)" in said
+    assert f"needs 2 slots, there are {lasting // 2}" in said
 
 
 def test_without_checkpoints_the_job_ends_and_says_which_worker_died_and_how(tmp_path: Path) -> None:
@@ -123,6 +161,67 @@ def test_an_error_of_a_function_reads_as_in_one_process(tmp_path: Path) -> None:
     assert said[0] == said[1]
     assert said[0].count("error:") == 1
     assert "raised ValueError: boom" in said[0]
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_what_functions_print_comes_out_line_by_line_and_all_of_it(tmp_path: Path, end: str) -> None:
+    line = "x" * 60
+    (tmp_path / "fns.py").write_text(f"def tell(row):\n    print('{line}', end={end!r})\n    return row\n")
+    (tmp_path / "told.yaml").write_text(
+        "name: told\nsettings: {parallelism: 2, functions: [fns]}\n"
+        "sources: {rows: {connector: datagen, schema: {id: BIGINT}, number-of-rows: 2000, rows-per-second: 1000000}}\n"
+        "steps: {f: {from: rows, map: {function: 'fns:tell', row: true}}}\n"
+        "sinks: {out: {from: f, connector: blackhole}}\n"
+    )
+    unlike_other_tests = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    run = subprocess.run(
+        [sys.executable, "-m", "flowrun", "run", "told.yaml", "--workers", "2"],
+        cwd=tmp_path, env={**unlike_other_tests, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert run.stdout == 2000 * (line + end)
+
+
+@pytest.mark.parametrize("seed", everyday(range(8), 8))
+def test_stages_of_batch_mode_survive_a_worker(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    restart = "embedded_mode: batch\n  restart: {strategy: fixed_delay, attempts: 20, delay: 0s}"
+    file = write_pipeline(tmp_path, restart, rows=20_000)
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        workers = workers_of(run)
+        time.sleep(chance.uniform(0, 1.3))
+        kill(chance.choice(workers))
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    check_counts(tmp_path, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("seed", "how"), everyday([(n, how) for n in range(4) for how in ("", "--drain", "--savepoint=sp")], 12)
+)
+def test_a_worker_that_dies_while_the_job_is_stopped_costs_nothing(
+    tmp_path: Path, seed: int, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controls = tempfile.mkdtemp(prefix="c", dir="/tmp")  # jobs of other tests have the same name
+    monkeypatch.setenv("FLOWRUN_RUNTIME_DIR", controls)
+    chance = random.Random(seed)
+    file = write_pipeline(tmp_path, CHECKPOINTS % str(seed % 2 == 0).lower())
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        workers = workers_of(run)
+        wait_for(lambda: newest(tmp_path), run)
+        with started("stop", "counted", *how.split(), cwd=tmp_path) as stop:
+            time.sleep(chance.uniform(0.2, 0.9))
+            kill(chance.choice(workers))
+            _, said = run.communicate(timeout=60)
+            stop.communicate(timeout=60)
+    assert run.returncode == 0, said
+    goes_on = re.search(r"resume with:\n  flowrun (.*)", said)
+    if goes_on is not None:
+        with started(*shlex.split(goes_on[1]), "--workers", 2, cwd=tmp_path) as resumed:
+            _, said = resumed.communicate(timeout=60)
+        assert resumed.returncode == 0, said
+    check_counts(tmp_path)
+    shutil.rmtree(controls)
 
 
 def test_what_needs_the_command_s_own_process_cannot_have_workers(tmp_path: Path) -> None:

@@ -15,8 +15,15 @@ from pathlib import Path
 @contextmanager
 def started(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """A `flowrun` process; killed at the end if it still lives."""
+    with begun(["-m", "flowrun", *map(str, arguments)], cwd=cwd) as process:
+        yield process
+
+
+@contextmanager
+def begun(arguments: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A Python process; killed at the end if it still lives."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "flowrun", *map(str, arguments)],
+        [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

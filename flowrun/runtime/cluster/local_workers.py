@@ -9,7 +9,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -41,11 +40,11 @@ from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
 from flowrun.runtime.rpc.server import Server
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
+from flowrun.runtime.watchdog.memory import MemoryKills
 
-QUICK_DEATH_S = 2.0
-"""A worker that dies sooner than this after its start may never work."""
-MOST_QUICK_DEATHS = 5
-"""After so many of them in a row none is started any more."""
+MOST_FAILED_STARTS = 5
+"""After so many workers in a row that died before they had connected, none is started any more. One that dies later was at work: how
+often that may happen is for the job's restart strategy to say."""
 _EXIT_KNOWN_WITHIN_S = 2.0
 _LONGEST_PARENT_BYTES = 60
 """Of a socket's path, which may have some 100 bytes on all systems."""
@@ -96,12 +95,15 @@ class LocalWorkers:
         finally:
             gc.unfreeze()
         self._changed = threading.Condition()
-        self._started: dict[str, tuple[int, float]] = {}
-        """Name → process and when it was started (`time.monotonic`)."""
+        self._started: dict[str, int] = {}
+        """Name → process."""
+        self._connected: set[str] = set()
+        """Names of those that have connected."""
         self._ended: dict[str, str] = {}
         """Name → how it ended."""
         self._next = 1
-        self._quick_deaths = 0
+        self._failed_starts = 0
+        self._memory_kills = MemoryKills()
         self._closing = False
         self._server: Server | None = None
         self._expect: Callable[[int], None] = lambda _: None
@@ -121,6 +123,9 @@ class LocalWorkers:
         def on_link(link: Link) -> None:
             connection = RpcConnection(link)
             heartbeats = Heartbeats(connection, timers, timers.clock)
+            with self._changed:
+                self._connected.add(link.peer.id)
+                self._failed_starts = 0
             accept(connection)
             connection.start()
             heartbeats.start()
@@ -137,8 +142,8 @@ class LocalWorkers:
         with self._changed:
             self._changed.wait_for(lambda: name in self._ended, _EXIT_KNOWN_WITHIN_S)
             how = self._ended.get(name)
-            pid = self._started.get(name, (0, 0.0))[0]
-        if how is None and pid:
+            pid = self._started.get(name)
+        if how is None and pid is not None:
             _kill(pid)
             return f"its connection was closed ({reason}), so it was ended"
         return how or reason
@@ -166,7 +171,7 @@ class LocalWorkers:
         match event:
             case ProcessStarted(name=name, pid=pid):
                 with self._changed:
-                    self._started[name] = (pid, time.monotonic())
+                    self._started[name] = pid
             case ProcessEnded():
                 self._replace(event)
             case ServerGone():
@@ -174,16 +179,18 @@ class LocalWorkers:
 
     def _replace(self, event: ProcessEnded) -> None:
         with self._changed:
-            self._ended[event.name] = str(event)
+            self._ended[event.name] = self._how(event)
             self._changed.notify_all()
             if self._closing:
                 return
-            lived = time.monotonic() - self._started[event.name][1]
-            self._quick_deaths = self._quick_deaths + 1 if lived < QUICK_DEATH_S else 0
-            gives_up = self._quick_deaths >= MOST_QUICK_DEATHS
+            if event.name not in self._connected:
+                self._failed_starts += 1
+            gives_up = self._failed_starts >= MOST_FAILED_STARTS
         if gives_up:
             _log.error(
-                "%d workers died within %g s of their start: no other is started", MOST_QUICK_DEATHS, QUICK_DEATH_S
+                "%d workers in a row died before they had connected (the last one %s): no other is started",
+                MOST_FAILED_STARTS,
+                event,
             )
             self._expect(0)
             return
@@ -191,6 +198,12 @@ class LocalWorkers:
             self._spawn()
         except ClusterError as error:
             _log.error("a worker cannot be replaced: %s", error)
+
+    def _how(self, event: ProcessEnded) -> str:
+        """How a process ended, as a clause; if the system ended it for want of memory, that is said."""
+        if event.signal == signal.SIGKILL and self._memory_kills.is_more():
+            return f"{event}, as memory ran out"
+        return str(event)
 
     def _lose_all(self) -> None:
         with self._changed:

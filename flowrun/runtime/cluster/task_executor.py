@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -177,6 +178,8 @@ class _HostedJob:
         if self._timer is not None:
             self._timer.cancel()
         self.executor.end(stuck)
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            sys.stdout.flush()  # what functions have printed without a line's end: this process may be killed from now on
         return read_report(self._metrics)
 
     def _report_later(self) -> None:

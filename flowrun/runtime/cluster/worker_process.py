@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import sys
@@ -68,6 +69,7 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     pa.set_cpu_count(1)  # subtasks are the parallelism, as in the embedded runner
+    _print_whole_lines()
     own = Introduction("taskmanager", name)
     clock = ForwardClock(SystemClock())
     timers = TimerThread(clock)
@@ -94,3 +96,13 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     )
     gone.wait()
     os._exit(0)  # subtasks may still be at work: nobody needs them
+
+
+def _print_whole_lines() -> None:
+    """Have what functions print leave line by line.
+
+    All processes of a run share its standard output. A block of some kilobytes would be cut in the middle of a line, beside a block of
+    another process, and the last one would be lost, as this process may be killed.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)

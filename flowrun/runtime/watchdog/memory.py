@@ -6,7 +6,7 @@ other systems nothing is known. Needs nothing but the standard library: the watc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +39,23 @@ def kills_for_memory(root: Path = _ROOT, proc: Path = _PROC) -> int | None:
             if kills is not None:
                 return kills
     return _figures(proc / "vmstat").get("oom_kill")
+
+
+class MemoryKills:
+    """Tells whether the system has ended a process for want of memory: it does so without a word, but counts.
+
+    Args:
+        count: reads how many there were; None: unknown.
+    """
+
+    def __init__(self, count: Callable[[], int | None] = kills_for_memory) -> None:
+        self._count = count
+        self._known = count()
+
+    def is_more(self) -> bool:
+        """Whether there were any since this was asked last."""
+        before, self._known = self._known, self._count()
+        return before is not None and self._known is not None and self._known > before
 
 
 def _groups(root: Path, proc: Path) -> Iterator[Path]:

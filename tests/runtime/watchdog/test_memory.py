@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowrun.runtime.watchdog.memory import MemoryLimit, kills_for_memory, memory_limits
+from flowrun.runtime.watchdog.memory import MemoryKills, MemoryLimit, kills_for_memory, memory_limits
 
 MIB = 1 << 20
 MEMINFO = "MemTotal:  1024 kB\nMemAvailable:  512 kB\nSwapTotal: 64 kB\nSwapFree: 32 kB\nHugePages_Total:  0\n"
@@ -65,3 +65,9 @@ def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
 def test_elsewhere_nothing_is_known(tmp_path: Path) -> None:
     assert memory_limits(tmp_path, tmp_path) == []
     assert kills_for_memory(tmp_path, tmp_path) is None
+
+
+def test_kills_are_told_once_and_only_where_they_are_counted() -> None:
+    counts = iter([3, 3, 5, 5, None, 7, 8])
+    kills = MemoryKills(lambda: next(counts))
+    assert [kills.is_more() for _ in range(6)] == [False, True, False, False, False, True]
