@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from flowrun.api.async_function import AsyncRetryStrategy
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import OutputTag
 from flowrun.core.row_errors import RowErrors
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
+from flowrun.lowering.keyed import with_hints
 from flowrun.operators.asynchronous.factories import AsyncFunctionFactory, WaitMode
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.plan.nodes import AsyncMap
@@ -48,16 +49,13 @@ def lower_async(node: AsyncMap, source: Transformation, errors: RowErrors, *, ch
         name=name,
         errors=errors,
     )
-    return OneInputTransformation(
+    made = OneInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
         input=source,
     )
+    return with_hints(made, node.hints)
 
 
 def _predicate(reference: str | None, node: AsyncMap) -> FunctionRecipe | None:

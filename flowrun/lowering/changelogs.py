@@ -10,8 +10,7 @@ from flowrun.core.types import BIGINT
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
-from flowrun.lowering.keyed import by_key, keyed
-from flowrun.lowering.lowering import with_hints
+from flowrun.lowering.keyed import by_key, keyed, with_hints
 from flowrun.lowering.settings import state_ttl_ms
 from flowrun.operators.rows.factories import FromChangelogFactory, ToChangelogFactory, WatermarkColumnFactory
 from flowrun.operators.updating.factories import ChangelogNormalizeFactory, ConflictResolutionFactory

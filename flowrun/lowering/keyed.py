@@ -1,18 +1,32 @@
-"""The transformations around keyed operators: the shuffle by key, and the operator behind it with the user's hints."""
+"""What lowering puts around operators: the user's hints and, before keyed ones, the shuffle by key."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from flowrun.api.operator import ChainingStrategy, OperatorSpec
 from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PartitionTransformation,
+    PhysicalTransformation,
     SideOutputTransformation,
     Transformation,
     TwoInputTransformation,
     UnionTransformation,
 )
-from flowrun.plan.nodes import PlanNode
+from flowrun.plan.nodes import NodeHints, PlanNode
+
+Made = TypeVar("Made", bound=PhysicalTransformation)
+
+
+def with_hints(transformation: Made, hints: NodeHints, *, alone: bool = False) -> Made:
+    """The transformation with uid, parallelism, slot sharing group and chaining as the user said; `alone`: in one subtask in any case."""
+    transformation.uid = hints.stable_id
+    transformation.parallelism = 1 if alone else hints.parallelism
+    transformation.slot_sharing_group = hints.slot_sharing_group
+    transformation.chaining = None if hints.chaining else ChainingStrategy.NEVER
+    return transformation
 
 
 def by_key(source: Transformation, keys: tuple[int, ...], name: str) -> Transformation:
@@ -27,19 +41,15 @@ def keyed(
     node: PlanNode, factory: OperatorSpec, source: Transformation, keys: tuple[int, ...], name: str
 ) -> Transformation:
     """A keyed operator with one input behind a shuffle; without keys it runs alone. `name`: unless the user gave one."""
-    hints = node.hints
-    name = hints.name or name
-    return OneInputTransformation(
+    name = node.hints.name or name
+    made = OneInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism if keys else 1,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
         input=by_key(source, keys, name),
         state_keys=keys,
     )
+    return with_hints(made, node.hints, alone=not keys)
 
 
 def keyed_pair(
@@ -50,21 +60,17 @@ def keyed_pair(
     name: str,
 ) -> Transformation:
     """A keyed operator with two inputs, both shuffled by their keys (of pairwise equal types); without keys it runs alone."""
-    hints = node.hints
-    name = hints.name or name
+    name = node.hints.name or name
     left, right = sources
-    return TwoInputTransformation(
+    made = TwoInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism if keys[0] else 1,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
         left=by_key(left, keys[0], f"{name}, left"),
         right=by_key(right, keys[1], f"{name}, right"),
         state_keys=keys,
     )
+    return with_hints(made, node.hints, alone=not keys[0])
 
 
 def producing_parallelism(transformation: Transformation, default: int) -> int:

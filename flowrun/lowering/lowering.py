@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import OutputTag
 from flowrun.api.source import Boundedness, Source
 from flowrun.graph.transformation import (
     OneInputTransformation,
-    PhysicalTransformation,
     SideOutputTransformation,
     Transformation,
     UnionTransformation,
 )
 from flowrun.lowering.change_order import keep_changes_in_order
 from flowrun.lowering.inputs import Inputs
+from flowrun.lowering.keyed import with_hints
 from flowrun.lowering.row_tests import row_tests
 from flowrun.lowering.sinks import lower_sink
 from flowrun.lowering.sources import changing_projection, lower_scan, source_of
@@ -172,15 +172,6 @@ class _Lowering:
     def _sink(self, node: nodes.Sink) -> Transformation:
         source = self.of(node.input)
         return with_hints(lower_sink(node, source, self._modes[id(node)], self._settings, self._unbounded), node.hints)
-
-
-def with_hints(transformation: PhysicalTransformation, hints: nodes.NodeHints) -> PhysicalTransformation:
-    """The transformation with uid, parallelism, slot sharing group and chaining as the user said."""
-    transformation.uid = hints.stable_id
-    transformation.parallelism = hints.parallelism
-    transformation.slot_sharing_group = hints.slot_sharing_group
-    transformation.chaining = None if hints.chaining else ChainingStrategy.NEVER
-    return transformation
 
 
 def _name(node: nodes.PlanNode) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowrun.api.operator import ChainingStrategy, OutputTag
+from flowrun.api.operator import OutputTag
 from flowrun.core.row_errors import RowErrors
 from flowrun.graph.partitioner import BroadcastPartitioner, GlobalPartitioner, KeyGroupPartitioner
 from flowrun.graph.transformation import (
@@ -11,7 +11,7 @@ from flowrun.graph.transformation import (
     Transformation,
     TwoInputTransformation,
 )
-from flowrun.lowering.keyed import by_key
+from flowrun.lowering.keyed import by_key, with_hints
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import CoProcessFunctionFactory, ProcessFunctionFactory
 from flowrun.operators.process.function_kinds import FunctionInputs
@@ -24,7 +24,7 @@ def lower_process(node: Process, source: Transformation, errors: RowErrors) -> T
 
     Rows that it fails on are treated as `errors` says.
     """
-    name, hints = node.hints.name or "process", node.hints
+    name = node.hints.name or "process"
     source = by_key(source, node.keys or (), name)
     factory = ProcessFunctionFactory(
         function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
@@ -41,17 +41,14 @@ def lower_process(node: Process, source: Transformation, errors: RowErrors) -> T
         rowtime=node.called is not None and node.called.time is not None,
         tables=node.tables,
     )
-    return OneInputTransformation(
+    made = OneInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
         input=source,
         state_keys=node.keys,
     )
+    return with_hints(made, node.hints)
 
 
 def lower_co_process(
@@ -61,7 +58,7 @@ def lower_co_process(
 
     Rows that it fails on are treated as `errors` says.
     """
-    name, hints = node.hints.name or "process", node.hints
+    name = node.hints.name or "process"
     factory = CoProcessFunctionFactory(
         function=FunctionRecipe(node.function, dict(node.arguments), node.search_path),
         inputs=FunctionInputs.BROADCAST if node.broadcast else FunctionInputs.TWO,
@@ -80,18 +77,15 @@ def lower_co_process(
         right = PartitionTransformation(
             name=f"{name} (broadcast)", schema=right.schema, input=right, partitioner=BroadcastPartitioner()
         )
-    return TwoInputTransformation(
+    made = TwoInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
         left=by_key(left, left_keys or (), f"{name}, left"),
         right=by_key(right, right_keys or (), f"{name}, right"),
         state_keys=None if left_keys is None or right_keys is None else (left_keys, right_keys),
     )
+    return with_hints(made, node.hints)
 
 
 def lower_window_process(node: Process, windows: FunctionWindows, source: Transformation) -> Transformation:
@@ -102,14 +96,10 @@ def lower_window_process(node: Process, windows: FunctionWindows, source: Transf
     """
     from flowrun.lowering.general_windows import window_function_factory  # much code, which few pipelines need
 
-    keys, name, hints = node.keys or (), node.hints.name or "process", node.hints
-    return OneInputTransformation(
+    keys, name = node.keys or (), node.hints.name or "process"
+    made = OneInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism if keys else 1,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=window_function_factory(node, windows, name),
         input=PartitionTransformation(
             name=f"{name} (by key)" if keys else f"{name} (all)",
@@ -119,3 +109,4 @@ def lower_window_process(node: Process, windows: FunctionWindows, source: Transf
         ),
         state_keys=keys,
     )
+    return with_hints(made, node.hints, alone=not keys)

@@ -13,7 +13,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.core.types import INT, TypeRoot
 from flowrun.graph.transformation import OneInputTransformation, SourceTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
-from flowrun.lowering.lowering import with_hints
+from flowrun.lowering.keyed import with_hints
 from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.rows.factories import (
     AssignTimeFactory,

@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import cast
 
 from flowrun.api.lookup import LookupSource
-from flowrun.api.operator import ChainingStrategy
 from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import JoinKind
 from flowrun.errors import Diagnostic, OptionError, PipelineError, UnsupportedPlanError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.inputs import Inputs
-from flowrun.lowering.keyed import keyed_pair
+from flowrun.lowering.keyed import keyed_pair, with_hints
 from flowrun.operators.joins.factories import IntervalJoinFactory, LookupJoinFactory, OuterSides, TemporalJoinFactory
 from flowrun.operators.joins.lookup_options import (
     LOOKUP_JOIN_OPTIONS,
@@ -119,16 +118,13 @@ def lower_lookup_join(plan: PlanNode, inputs: Inputs, settings: Settings) -> Tra
         name=name,
         errors=row_errors_of(node, settings),
     )
-    return OneInputTransformation(
+    made = OneInputTransformation(
         name=name,
         schema=node.schema,
-        uid=hints.stable_id,
-        parallelism=hints.parallelism,
-        slot_sharing_group=hints.slot_sharing_group,
-        chaining=None if hints.chaining else ChainingStrategy.NEVER,
         factory=factory,
         input=inputs.only,
     )
+    return with_hints(made, node.hints)
 
 
 def _asked(node: LookupJoin, source: LookupSource) -> tuple[Expression, ...]:

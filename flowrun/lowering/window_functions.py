@@ -9,7 +9,7 @@ from flowrun.errors import InternalError
 from flowrun.graph.transformation import OneInputTransformation, Transformation
 from flowrun.lowering.aligned_slices import aligned_slices
 from flowrun.lowering.inputs import Inputs
-from flowrun.lowering.lowering import with_hints
+from flowrun.lowering.keyed import with_hints
 from flowrun.lowering.windows import lower_window
 from flowrun.operators.factories import CalcFactory
 from flowrun.operators.rows.factories import Collection, UnnestFactory, WindowFunctionFactory
