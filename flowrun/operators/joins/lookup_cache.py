@@ -68,7 +68,7 @@ class LookupCache:
         self._calls += 1
         located = self._slots.locate(keys.columns, keys.num_rows, add=False)
         self._make_room()
-        slots = located.slots[located.local] if keys.num_rows else located.slots
+        slots = located.of_rows
         known = slots >= 0
         known[known] = self._starts[slots[known]] >= 0
         held = slots[known]
@@ -89,7 +89,7 @@ class LookupCache:
         chosen = np.arange(keys.num_rows) if self._settings.cache_missing else np.flatnonzero(counts)
         located = self._slots.locate([c.take(pa.array(chosen)) for c in keys.columns], len(chosen))
         self._make_room()
-        slots = located.slots[located.local] if len(chosen) else located.slots
+        slots = located.of_rows
         self._forget(slots[self._starts[slots] >= 0])
         self._starts[slots], self._counts[slots] = starts[chosen], counts[chosen]
         self._written[slots] = self._accessed[slots] = now_ms

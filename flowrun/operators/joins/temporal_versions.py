@@ -114,15 +114,15 @@ class Versions:
     def slots_of(self, keys: Sequence[pa.Array], rows: int) -> Integers:
         """Slots of keys, −1 for those of which nothing is known and for keys with NULL."""
         located = self._current.locate(keys, rows, add=False)
-        return located.slots[located.local] if rows else np.zeros(0, np.int64)
+        return located.of_rows
 
     def pass_by(self, time: int) -> PassedVersions:
         """The versions that hold before and become valid up to `time` (ms), of keys for which any does; call `settle` with them."""
         numbers = self._waiting.pop(time)
         columns = self._store.take_columns(numbers, self._keys)
         located = self._current.locate(columns, len(numbers))
-        slots = located.slots[located.local] if len(numbers) else np.zeros(0, np.int64)
-        touched = located.slots if len(numbers) else slots
+        slots = located.of_rows
+        touched = located.slots
         before = self._current.numbers(touched)
         held = before != NOWHERE
         slots = np.concatenate([touched[held], slots])

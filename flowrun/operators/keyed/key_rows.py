@@ -175,7 +175,7 @@ class KeyRows:
         """Take back the rows of a state table with one row a key, into an empty store; gives (slot, number) of each row."""
         numbers = self.store.restore(table)
         located = self._slots.locate(self.store.take_columns(numbers, self._keys), len(numbers))
-        slots = located.slots[located.local]
+        slots = located.of_rows
         self.assign(slots, numbers)
         return slots, numbers
 

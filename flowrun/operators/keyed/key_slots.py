@@ -33,6 +33,12 @@ class LocatedKeys:
     local: Integers
     slots: Integers
 
+    @property
+    def of_rows(self) -> Integers:
+        """Slot of the key of each row."""
+        slots: Integers = self.slots[self.local]
+        return slots
+
     def row_order(self) -> Integers:
         """Positions of the rows, grouped by key and in arrival order within a key."""
         small = len(self.slots) <= np.iinfo(np.uint16).max

@@ -86,7 +86,7 @@ class AppendOverOperator(AbstractOperator):
         numbers = self._store.restore(table)
         located = self._slots.locate(self._store.take_columns(numbers, self._factory.keys), len(numbers))
         self._reserve()
-        slots, times = located.slots[located.local], self._store.counter(TIME)[numbers]
+        slots, times = located.of_rows, self._store.counter(TIME)[numbers]
         sent = self._store.counter(SENT)[numbers] > 0
         self._due.add(Rows(numbers[~sent], slots[~sent], times[~sent]))
         order = np.flatnonzero(sent)[sorted_order([slots[sent], times[sent]])]
@@ -112,7 +112,7 @@ class AppendOverOperator(AbstractOperator):
             raise InternalError(f"operator {self.context.name}: an append-only OVER got rows that take others back")
         located = self._slots.locate([batch.columns.column(k) for k in factory.keys], batch.num_rows)
         self._reserve()
-        slots = located.slots[located.local]
+        slots = located.of_rows
         if factory.time is None:
             times = np.full(batch.num_rows, self.context.processing_time.now_ms(), np.int64)
             times = np.maximum(times, self._last[slots])  # the clock may step back, rows may not

@@ -70,7 +70,7 @@ class FinalOverOperator(ChangelogOverOperator):
         nothing = np.zeros(0, np.int64)
         no_codes = [nothing] * state.order.width
         values = state.sort_values(numbers, state.store.take(nothing), nothing, no_codes)
-        parts = [located.slots[located.local], *values]
+        parts = [located.of_rows, *values]
         order = sorted_order(parts)
         owners, numbers = parts[0][order], numbers[order]
         ties = np.cumsum(differs_from_previous(parts, order), dtype=np.int64)

@@ -285,5 +285,5 @@ class ColumnBackend:
         located = self._keys.locate(rows.columns[1 : 1 + len(self._columns)], rows.num_rows)
         for state in self._states.values():
             state.reserve(len(self._keys))
-        slots: Integers = located.slots[located.local]
+        slots: Integers = located.of_rows
         return slots

@@ -41,7 +41,7 @@ class IndexedEntries:
             return np.zeros(0, np.int64)
         self._used_since_check += len(slots)
         located = self._index.locate([pa.array(slots), further], len(slots), add=add)
-        numbers: Integers = located.slots[located.local]
+        numbers: Integers = located.of_rows
         if add:
             size = len(self._index)
             self.entries.reserve(size)

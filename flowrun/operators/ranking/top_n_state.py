@@ -182,6 +182,6 @@ class TopNState:
         located = self._slots.locate(columns[: len(self._partition)], len(numbers))
         self._reserve(len(self._slots))
         self._keep_codes(numbers, self.order.codes(columns[len(self._partition) :], len(numbers)))
-        slots = located.slots[located.local]
+        slots = located.of_rows
         np.maximum.at(self._written, slots, self.store.counter(WRITTEN)[numbers])
         return slots, numbers

@@ -324,7 +324,7 @@ class GroupState:
         for values, described in zip(self._sets, self._layout.sets, strict=True):
             for batch in self._batches(snapshot, described.name):
                 located = self._groups.locate(self._keys_in(batch), batch.num_rows)
-                values.restore(located.slots[located.local], batch)
+                values.restore(located.of_rows, batch)
         for values_list, listed in zip(self._lists, self._layout.lists, strict=True):
             table = snapshot.keyed.get(listed.name)
             if table is not None:

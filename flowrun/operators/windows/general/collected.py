@@ -101,7 +101,7 @@ class CollectedWindowOperator(AbstractOperator):
         count = batch.num_rows
         located = self._numbers.locate([*keys, *bounds], count)
         base, ends = self._contents.append_stored(stored), bounds[1].to_numpy()
-        rows = WindowRows(ends, located.slots[located.local], base + np.arange(count))
+        rows = WindowRows(ends, located.of_rows, base + np.arange(count))
         past = ends - 1 <= self._progress.fired_of(key_groups_or_zero(keys, count, self.context.max_parallelism))
         self._fired.add(rows.at(np.flatnonzero(past)))
         self._open.add(rows.at(np.flatnonzero(~past)))
@@ -155,7 +155,7 @@ class CollectedWindowOperator(AbstractOperator):
             keys = [k.take(pa.array(pairs.rows)) for k in keys]
         located = self._numbers.locate([*keys, pa.array(pairs.starts), pa.array(pairs.ends)], len(pairs.rows))
         base = self._contents.append(batch, times)
-        added = WindowRows(pairs.ends, located.slots[located.local], base + pairs.rows)
+        added = WindowRows(pairs.ends, located.of_rows, base + pairs.rows)
         past = pairs.ends - 1 <= watermarks[pairs.rows]
         if past.any():
             self._fire_late(added.at(np.flatnonzero(past)))

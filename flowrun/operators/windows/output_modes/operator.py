@@ -114,7 +114,7 @@ class OutputModeOperator(AbstractOperator):
         known = len(self._latest)
         self._latest, self._ends = extended(self._latest, size, 0), extended(self._ends, size, 0)
         self._latest[known:] = _GONE
-        found: Integers = located.slots[located.local]
+        found: Integers = located.of_rows
         return found
 
     def _take(self, numbers: Integers, rows: pa.RecordBatch, places: Integers) -> _Changes:
