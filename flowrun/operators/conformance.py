@@ -12,6 +12,23 @@ from flowrun.core.schema import Field, Schema
 from flowrun.errors import DataError, did_you_mean
 
 
+def as_record_batch(rows: Any, place: str) -> pa.RecordBatch:
+    """What a function on batches gave, a batch or a table, as a batch.
+
+    Raises:
+        DataError: it gave something else; `place` begins the message.
+    """
+    if isinstance(rows, pa.Table):
+        batches = rows.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
+    if not isinstance(rows, pa.RecordBatch):
+        raise DataError(
+            f"{place} must give rows as a pa.RecordBatch, or with parents as (pa.RecordBatch, parents), got {type(rows).__name__}",
+            hint="build it with pa.record_batch({...})",
+        )
+    return rows
+
+
 def conform(columns: pa.RecordBatch, schema: Schema, place: str) -> pa.RecordBatch:
     """The columns in the schema's order and types; types are cast only within a family and only if no value changes
     (but DOUBLE may round to FLOAT).

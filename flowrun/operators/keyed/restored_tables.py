@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from flowrun.api.state import OperatorSnapshot
 from flowrun.errors import StateError
 from flowrun.state.key_groups import key_groups_or_zero
 
@@ -45,6 +46,21 @@ def check_keys(name: str, groups: pa.Array, keys: Sequence[pa.Array], max_parall
             f"state table '{name}' of a window was written with other keys (or another maximum parallelism than {max_parallelism})",
             hint="the keys changed since the snapshot; give the step another uid to start it empty",
         )
+
+
+def restored_rows(
+    name: str, snapshot: OperatorSnapshot, schema: pa.Schema, keys: int, max_parallelism: int
+) -> pa.RecordBatch | None:
+    """All rows of a restored state table of a window, whose first columns are the key group and `keys` key columns; None if it has none.
+
+    Raises:
+        StateError: it has other columns, or was written with other keys or another maximum parallelism.
+    """
+    table = snapshot.keyed.get(name)
+    batches = [] if table is None else list(restored_batches(name, table, schema))
+    for batch in batches:
+        check_keys(name, batch.column(0), batch.columns[1 : 1 + keys], max_parallelism)
+    return pa.concat_batches(batches) if batches else None
 
 
 def _text(schema: pa.Schema) -> str:

@@ -14,7 +14,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import DataError, did_you_mean
-from flowrun.operators.conformance import conform
+from flowrun.operators.conformance import as_record_batch, conform
 from flowrun.operators.process.added_columns import AddedColumns
 from flowrun.operators.process.current import as_column
 
@@ -89,16 +89,7 @@ class BatchOutputs:
     def _batch(
         self, rows: Any, schema: Schema, place: str, parents: Values | None, timestamps: Values | None
     ) -> RecordBatch:
-        if isinstance(rows, pa.Table):
-            batches = rows.combine_chunks().to_batches()
-            rows = batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
-        if not isinstance(rows, pa.RecordBatch):
-            raise DataError(
-                f"{place} must give rows as a pa.RecordBatch, or with parents as (pa.RecordBatch, parents), got "
-                + type(rows).__name__,
-                hint="build it with pa.record_batch({...})",
-            )
-        columns = conform(rows, schema, place)
+        columns = conform(as_record_batch(rows, place), schema, place)
         if timestamps is not None:
             if self._times is None:
                 raise DataError(

@@ -15,14 +15,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from flowrun.api.state import KEY_GROUP_COLUMN, OperatorSnapshot, keyed_schema
+from flowrun.api.state import OperatorSnapshot, keyed_schema
 from flowrun.api.window_function import Window
 from flowrun.core.arrays import Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import state_key_fields
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
-from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
+from flowrun.operators.keyed.restored_tables import restored_rows
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.windows.general.contents import OpenWindow, WindowContents, row_schema
 from flowrun.operators.windows.general.timer_log import restored_timers, timer_schema
@@ -153,13 +153,7 @@ class WindowTables:
                 yield (time, keys[slot], window), processing
 
     def _slots(self, slots: KeySlots, table: pa.RecordBatch) -> Integers:
-        located = slots.locate(table.columns[1 : 1 + self._keys], table.num_rows)
-        found: Integers = located.slots[located.local]
-        return found
+        return slots.locate(table.columns[1 : 1 + self._keys], table.num_rows).of_rows
 
     def _checked(self, snapshot: OperatorSnapshot, name: str) -> pa.RecordBatch | None:
-        table = snapshot.keyed.get(name)
-        batches = [] if table is None else list(restored_batches(name, table, self.schemas[name]))
-        for batch in batches:
-            check_keys(name, batch.column(KEY_GROUP_COLUMN), batch.columns[1 : 1 + self._keys], self._max_parallelism)
-        return pa.concat_batches(batches) if batches else None
+        return restored_rows(name, snapshot, self.schemas[name], self._keys, self._max_parallelism)

@@ -21,7 +21,7 @@ from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import SEQ, VALUE, AggregationEngine
 from flowrun.operators.aggregation.layout import PartialLayout, state_key_fields
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
-from flowrun.operators.keyed.restored_tables import check_keys, restored_batches
+from flowrun.operators.keyed.restored_tables import restored_rows
 from flowrun.operators.windows.partials.cells import CELL
 from flowrun.operators.windows.partials.partial_tables import PARTIALS
 from flowrun.state.key_groups import key_groups_or_zero
@@ -146,16 +146,10 @@ class SlotTables:
         )
 
     def _slots(self, keys: KeySlots, table: pa.RecordBatch) -> Integers:
-        located = keys.locate(table.columns[1 : 1 + self.key_count], table.num_rows)
-        slots: Integers = located.slots[located.local]
-        return slots
+        return keys.locate(table.columns[1 : 1 + self.key_count], table.num_rows).of_rows
 
     def _restored(self, snapshot: OperatorSnapshot, name: str) -> pa.RecordBatch | None:
-        table = snapshot.keyed.get(name)
-        batches = [] if table is None else list(restored_batches(name, table, self.schemas[name]))
-        for batch in batches:
-            check_keys(name, batch.column(0), batch.columns[1 : 1 + self.key_count], self.max_parallelism)
-        return pa.concat_batches(batches) if batches else None
+        return restored_rows(name, snapshot, self.schemas[name], self.key_count, self.max_parallelism)
 
 
 def sequence_state(sequence: int) -> dict[str, OperatorState]:
