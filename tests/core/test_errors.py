@@ -30,6 +30,7 @@ EXAMPLES = [
     errors.FencingError("stale", hint="h"),
     errors.PartitionLostError("gone", data_set_id="d", subtask=1, hint="h"),
     errors.NoResourceAvailableError("no slots", hint="h"),
+    errors.NeverEnoughSlotsError("too few slots", hint="h"),
     errors.JobFailedError("failed", operator="o", subtask=2, hint="h"),
     errors.JobCancelledError("cancelled"),
     errors.ForeignError("text", "mine.Error"),
