@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -49,11 +48,14 @@ def random_rows(count: int, seed: int = 0, keys: int = 1000) -> RecordBatch:
 
 
 def until(holds: Callable[[], object], seconds: float = 30) -> None:
-    """Return once another thread has made `holds` true; an assertion fails if it does not in time."""
+    """Return once another thread has made `holds` true; an assertion fails if it does not in time.
+
+    It sleeps in between: asking without a pause would take the interpreter lock from the threads that are waited for.
+    """
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "waited in vain"
-        os.sched_yield()
+        time.sleep(0.001)
 
 
 def pairs(batches: Sequence[RecordBatch]) -> list[tuple[int, int]]:
