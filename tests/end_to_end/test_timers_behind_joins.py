@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.slices import everyday
 
 DISORDER = 30
 WITHIN = 25
+SIZE = 40
 SENT = {"k": "STRING", "at": "BIGINT", "complete": "BIGINT", "x": "BIGINT"}
 COLUMNS = {"k": "STRING", "x": "BIGINT", "ts": "TIMESTAMP(3)"}
 Row = dict[str, Any]
@@ -56,21 +58,50 @@ def within(left: list[Row], right: list[Row]) -> list[Row]:
     ]
 
 
-STEPS = {
-    "union": ({"union": ["left", "right"]}, union),
+def same_window(left: list[Row], right: list[Row]) -> list[Row]:
+    """The window join: pairs of one key in the same window; event time is the last millisecond of it."""
+    return [
+        {"k": a["k"], "x": a["x"] + b["x"], "ts": (a["ts"] // SIZE + 1) * SIZE - 1}
+        for a in left
+        for b in right
+        if a["k"] == b["k"] and a["ts"] // SIZE == b["ts"] // SIZE
+    ]
+
+
+WINDOW = {"window": {"type": "tumbling", "size": f"{SIZE}ms"}}
+STEPS: dict[str, tuple[dict[str, Any], Callable[[list[Row], list[Row]], list[Row]]]] = {
+    "union": ({"both": {"union": ["left", "right"]}}, union),
     "interval join": (
         {
-            "from": "left",
-            "join": {
-                "with": "right",
-                "on": (
-                    f"left.k = right.k AND right.ts BETWEEN left.ts - INTERVAL '0.{WITHIN:03}' SECOND"
-                    f" AND left.ts + INTERVAL '0.{WITHIN:03}' SECOND"
-                ),
-            },
-            "select": ["left.k AS k", "left.x + right.x AS x"],
+            "both": {
+                "from": "left",
+                "join": {
+                    "with": "right",
+                    "on": (
+                        f"left.k = right.k AND right.ts BETWEEN left.ts - INTERVAL '0.{WITHIN:03}' SECOND"
+                        f" AND left.ts + INTERVAL '0.{WITHIN:03}' SECOND"
+                    ),
+                },
+                "select": ["left.k AS k", "left.x + right.x AS x"],
+            }
         },
         within,
+    ),
+    "window join": (
+        {
+            "l": {"from": "left", **WINDOW},
+            "r": {"from": "right", **WINDOW},
+            "both": {
+                "from": "l",
+                "join": {
+                    "with": "r",
+                    "kind": "window",
+                    "on": "l.k = r.k AND l.window_start = r.window_start AND l.window_end = r.window_end",
+                },
+                "select": ["l.k AS k", "l.x + r.x AS x"],
+            },
+        },
+        same_window,
     ),
 }
 
@@ -81,7 +112,7 @@ STEPS = {
 def test_timers_have_all_rows_up_to_their_time(tmp_path: Path, seed: int, name: str, function: str) -> None:
     rng = random.Random(seed)
     sides = {"left": make_rows(rng), "right": make_rows(rng)}
-    both, oracle = STEPS[name]
+    steps, oracle = STEPS[name]
     sources = {}
     for side, rows in sides.items():
         text = "".join(json.dumps({**r, "ts": str(moment(r["ts"]))}) + "\n" for r in rows)
@@ -98,13 +129,19 @@ def test_timers_have_all_rows_up_to_their_time(tmp_path: Path, seed: int, name: 
         "name": "joined",
         "settings": {"functions": ["tests"]},
         "sources": sources,
-        "steps": {"both": both, "told": {"from": "both", "key_by": ["k"], "process": process}},
+        "steps": {**steps, "told": {"from": "both", "key_by": ["k"], "process": process}},
         "sinks": {"out": {"from": "told", "connector": "memory", "table": "out"}},
     }
     path = tmp_path / "pipeline.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     wanted = complete(oracle(sides["left"], sides["right"]))
-    for parallelism, batch_rows, chaining in ((1, 1, True), (2, 7, True), (2, 1, False), (1, 131_072, True)):
+    for parallelism, batch_rows, chaining in (
+        (1, 1, True),
+        (2, 7, True),
+        (2, 1, False),
+        (1, 131_072, True),
+        (2, 131_072, True),
+    ):
         memory.clear()
         run_file(path, parallelism=parallelism, batch_rows=batch_rows, chaining=str(chaining).lower())
         found = Counter(tuple(row.values()) for batch in memory.take("out") for row in batch.columns.to_pylist())
