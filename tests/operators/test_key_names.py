@@ -32,6 +32,7 @@ NAMES = [
     "__timestamp",
     "__domain",
     "__deleted",
+    "__written",
     "window_start",
     "window_end",
     "trigger",
@@ -40,38 +41,47 @@ NAMES = [
 ]
 COUNTS = Schema.of(c=BIGINT)
 ROWS = 400
+HOUR_MS = 3_600_000
 
 
 class Counts(KeyedProcessFunction):
     """At the end, how many rows the key had."""
 
     counted = value_state("BIGINT")
-    seen = map_state("BIGINT", "BIGINT")
+    lasting = value_state("BIGINT", ttl=HOUR_MS)
+    seen = map_state("BIGINT", "BIGINT", ttl=HOUR_MS)
 
     def process_element(self, row: Any, context: Any) -> None:
         self.counted.update((self.counted.value() or 0) + 1)
+        self.lasting.update((self.lasting.value() or 0) + 1)
         self.seen.put(row["n"], 1)
         context.register_event_time_timer(10**14)
 
     def on_timer(self, timestamp: int, context: Any) -> Any:
+        assert self.counted.value() == self.lasting.value() == sum(1 for _ in self.seen.items())
         yield {"c": self.counted.value()}
 
 
 class BatchCounts(KeyedProcessFunction):
     counted = value_state("BIGINT")
+    lasting = value_state("BIGINT", ttl=HOUR_MS)
+    seen = map_state("BIGINT", "BIGINT", ttl=HOUR_MS)
 
     def process_batch(self, batch: pa.RecordBatch, context: Any) -> None:
         rows = pa.array(context.key_index).value_counts()
         added = {r["values"]: r["counts"] for r in rows.to_pylist()}
         self.counted.update(self.counted.numpy(default=0) + [added[i] for i in range(context.num_keys)])
+        self.lasting.update(self.counted.numpy(default=0))
+        self.seen.put(batch.column("n"), batch.column("n"), context.key_index)
         context.register_event_time_timers([10**14] * context.num_keys)
 
     def on_timers(self, timestamps: pa.Array, context: Any) -> Any:
+        assert self.counted.get().equals(self.lasting.get())
         return pa.record_batch([self.counted.get()], names=["c"])
 
 
 class WindowCounts(ProcessWindowFunction):
-    fired = window_state(value_state("BIGINT"))
+    fired = window_state(value_state("BIGINT", ttl=HOUR_MS))
 
     def process(self, key: Any, context: Any, rows: Any) -> Any:
         self.fired.update(1)

@@ -19,7 +19,7 @@ from flowrun.operators.keyed.integers import ranges
 from flowrun.operators.keyed.key_slots import KeyList
 from flowrun.operators.process.current import CurrentKeys, as_column, combined, last_of_each, stable_order
 from flowrun.operators.process.entries import Changed, Entries, NumericValues, entry_values
-from flowrun.state.backend.tables import WRITTEN_COLUMN, StateTable
+from flowrun.state.backend.tables import StateTable
 from flowrun.state.backend.upsert_log import UpsertLog
 
 _REDUCTIONS: Mapping[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
@@ -88,7 +88,7 @@ class ColumnState:
     def restore(self, rows: pa.RecordBatch, slots: Integers) -> None:
         """Take back the rows of the table, whose keys have these slots."""
         first = 1 + len(self._table.keys) + len(self._table.entry)
-        written = rows.column(WRITTEN_COLUMN) if WRITTEN_COLUMN in rows.schema.names else None
+        written = self._table.written(rows)
         self._entries.restore(slots, rows.column(first), written)
 
     @property

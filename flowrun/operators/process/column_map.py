@@ -12,7 +12,7 @@ from flowrun.errors import DataError
 from flowrun.operators.keyed.key_slots import KeyList
 from flowrun.operators.process.current import CurrentKeys, as_column
 from flowrun.operators.process.indexed_entries import IndexedEntries
-from flowrun.state.backend.tables import WRITTEN_COLUMN, StateTable
+from flowrun.state.backend.tables import StateTable
 from flowrun.state.backend.upsert_log import UpsertLog
 from flowrun.state.backend.values import map_key_type
 
@@ -142,5 +142,5 @@ class ColumnMap:
         """Take back the rows of the table, whose keys have these slots."""
         first = 1 + len(self.table.keys)
         numbers = self._indexed.numbers(slots, rows.column(first), add=True)
-        written = rows.column(WRITTEN_COLUMN) if WRITTEN_COLUMN in rows.schema.names else None
+        written = self.table.written(rows)
         self._entries.restore(numbers, rows.column(first + 1), written)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from flowrun.api.state import OperatorSnapshot, SegmentedTable, TimeToLive, TtlUpdate
 from flowrun.errors import DataError
-from flowrun.state.backend.tables import WRITTEN_COLUMN, StateTable
+from flowrun.state.backend.tables import StateTable
 from flowrun.state.backend.upsert_log import UpsertLog
 
 Key = tuple[Hashable, ...]
@@ -243,8 +243,9 @@ class ObjectStore:
             items = zip(items, entries(rows.column(1 + width)), strict=True)
         values = stored(rows.column(1 + width + len(self._table.entry)))
         pairs = list(zip(items, values, strict=True))
-        if self._ttl_ms:
-            self._restore_times(pairs, rows.column(WRITTEN_COLUMN).to_pylist())
+        written = self._table.written(rows)
+        if written is not None:
+            self._restore_times(pairs, written.to_pylist())
         else:
             self.values = dict(pairs)
             self._changes.restored(dict(pairs))

@@ -35,7 +35,7 @@ class StateTable:
         name: of the state.
         keys: names and Arrow types of the key columns.
         entry: a further column that tells rows of one key apart (a map's key, a timer's time), or none.
-        values: the other columns.
+        values: the other columns: the value, and with a time to live the time of the last write.
         max_parallelism: number of key groups.
         grouped_by: so many of the key columns, the first ones, decide on the key group; None: all.
     """
@@ -84,6 +84,10 @@ class StateTable:
         batches = table.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
 
+    def written(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """When rows of the table were written last, ms; None: the state has no time to live."""
+        return rows.column(len(self.schema) - 1) if len(self.values) > 1 else None
+
 
 def state_table(
     descriptor: StateDescriptor, keys: pa.Schema, max_parallelism: int, grouped_by: int | None = None
@@ -97,7 +101,7 @@ def state_table(
         kind = pa.list_(kind)
     values = [pa.field(_free(VALUE_COLUMN, keys), kind)]
     if descriptor.ttl is not None:
-        values.append(pa.field(WRITTEN_COLUMN, pa.int64()))
+        values.append(pa.field(_free(WRITTEN_COLUMN, keys), pa.int64()))
     return StateTable(descriptor.name, keys, entry, tuple(values), max_parallelism, grouped_by)
 
 
