@@ -1,19 +1,32 @@
-"""Timers, times to live and ingestion time: processing time never goes back, and follows the machine's clock when that jumps ahead."""
+"""Timers, times to live and ingestion time: processing time never goes back, and follows the machine's clock when that jumps ahead.
+
+Timers fire when they are due whether rows come or not: while no source has any, between the rows of a slow one, and while what is behind
+the timers' operator has no room.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from runtime_fakes import until
 
+from flowrun.api.async_function import AsyncContext, AsyncFunction, AsyncRetryStrategy
 from flowrun.api.process_function import KeyedProcessContext, KeyedProcessFunction, ValueState, value_state
+from flowrun.api.source_function import SourceContext
 from flowrun.connectors import memory
 from flowrun.core.clock import SystemClock
 from flowrun.core.schema import Schema
-from flowrun.core.types import BIGINT
-from flowrun.datastream import DataStream, ProcessingTimeSessionWindows, StreamExecutionEnvironment
+from flowrun.core.types import BIGINT, STRING
+from flowrun.datastream import (
+    AsyncDataStream,
+    DataStream,
+    ProcessingTimeSessionWindows,
+    StreamExecutionEnvironment,
+)
+from flowrun.graph.job_graph import JobSettings
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.runners.embedded import LocalJob, start_embedded
 
@@ -21,6 +34,17 @@ STEP_MS = 5_000
 HOUR_MS = 3_600_000
 NUMBERS = Schema.of(n=BIGINT)
 TOLD = Schema.of(n=BIGINT, due=BIGINT, at=BIGINT)
+
+
+class Signals:
+    """What the functions of a test and the test tell each other."""
+
+    def __init__(self) -> None:
+        self.fired = threading.Semaphore(0)
+        self.gate = threading.Event()
+
+
+SIGNALS = Signals()
 
 
 class SteppedClock(SystemClock):
@@ -59,6 +83,7 @@ class Remembers(KeyedProcessFunction):
 @pytest.fixture(autouse=True)
 def clean_memory() -> Iterator[None]:
     memory.clear()
+    SIGNALS.fired, SIGNALS.gate = threading.Semaphore(0), threading.Event()
     yield
     memory.clear()
 
@@ -162,7 +187,7 @@ def test_ingestion_time_goes_on_while_the_clock_is_behind() -> None:
     assert told[0]["n"] == 0, "the first window fires, though no row comes and the clock is an hour behind"
 
 
-def test_a_timer_in_the_chain_of_a_source_that_has_nothing_to_read_fires() -> None:
+def test_a_window_fires_though_its_source_has_nothing_to_read() -> None:
     clock = SteppedClock()
     env, stream = numbers(1, 1_000_000, 1)
     counted = stream.window_all(ProcessingTimeSessionWindows.with_gap(20)).sum("n", name="n")
@@ -174,3 +199,88 @@ def test_a_timer_in_the_chain_of_a_source_that_has_nothing_to_read_fires() -> No
     job.cancel()
     job.wait()
     assert told[0]["n"] == 0
+
+
+class Ticks(KeyedProcessFunction):
+    """Passes rows on; the key 0 has a timer that sets itself again, and tells each time."""
+
+    def process_element(self, row: Mapping[str, Any], context: KeyedProcessContext) -> Mapping[str, Any]:
+        if row["n"] == 0:
+            context.register_processing_time_timer(context.processing_time + 5)
+        return row
+
+    def on_timer(self, timestamp: int, context: KeyedProcessContext) -> None:
+        SIGNALS.fired.release()
+        context.register_processing_time_timer(context.processing_time + 5)
+
+
+def wait_at_the_gate(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    SIGNALS.gate.wait()
+    return {"n": row["n"]}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_timers_fire_while_a_function_behind_them_takes_nothing(parallelism: int) -> None:
+    wide = Schema.of(n=BIGINT, text=STRING)
+    env = StreamExecutionEnvironment("timed", parallelism=parallelism, job=JobSettings(batch_rows=64))
+    fields = {"fields.n.kind": "sequence", "fields.n.start": 0, "fields.n.end": 10_000_000, "fields.text.length": 4_000}
+    stream = env.from_connector("datagen", wide, {"rows-per-second": 10_000_000, **fields}, name="numbers")
+    ticked = stream.key_by("n").process(Ticks, wide)
+    ticked.rebalance().map(wait_at_the_gate, NUMBERS).sink_to(memory.MemorySink("told", NUMBERS))
+    job = start_embedded(env.job_graph())
+    sent = -1
+
+    def stands_still() -> bool:
+        nonlocal sent
+        before, sent = sent, sum(v.records_out for v in job.status().vertices)
+        return before == sent and all(v.back_pressured_ms_per_s > 0 for v in job.status().vertices[:2])
+
+    try:
+        until(stands_still)
+        while SIGNALS.fired.acquire(blocking=False):
+            pass
+        for _ in range(20):
+            assert SIGNALS.fired.acquire(timeout=10), "timers wait for the function behind"
+        assert sent == sum(v.records_out for v in job.status().vertices), "rows were on their way all the time"
+    finally:
+        job.cancel()
+        SIGNALS.gate.set()
+        job.wait()
+
+
+def send_when_the_timer_has_fired(context: SourceContext) -> None:
+    for n in range(5):
+        context.collect_row({"n": n})
+        assert SIGNALS.fired.acquire(timeout=10), "no timer fires between two rows"
+
+
+def tell(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    SIGNALS.fired.release()
+    return {"n": row["n"]}
+
+
+class AnswersTheSecondTime(AsyncFunction):
+    """Its operator asks again after a while: it has a timer for that."""
+
+    async def async_invoke(self, row: Mapping[str, Any], context: AsyncContext) -> Mapping[str, Any]:
+        if context.attempt == 1:
+            raise OSError("not yet")
+        return row
+
+
+@pytest.mark.parametrize("chained", [True, False])
+def test_timers_fire_between_the_rows_of_a_slow_source(chained: bool) -> None:
+    """In its chain, whose thread is the source's, and behind an exchange."""
+    env = StreamExecutionEnvironment("timed", parallelism=1)
+    stream = env.add_source(send_when_the_timer_has_fired, NUMBERS, bounded=True, name="slow")
+    results: DataStream
+    if chained:
+        again = AsyncRetryStrategy.fixed_delay(2, 10)
+        results = AsyncDataStream.ordered_wait(stream, AnswersTheSecondTime, retry=again)
+    else:
+        results = stream.key_by("n").process(Alarms(10), TOLD)
+    results.map(tell, NUMBERS).sink_to(memory.MemorySink("told", NUMBERS))
+    graph = env.job_graph()
+    assert any(v.name.startswith("slow -> ") for v in graph.vertices) is chained
+    start_embedded(graph).wait()
+    assert [row["n"] for row in taken()] == [0, 1, 2, 3, 4]
