@@ -54,9 +54,10 @@ class RowOutput:
         self._kinds: list[int] = []
         self._keys: list[tuple[Any, ...]] = []
         self._behind: list[int] = []
+        """How many watermarks that are held back stand before each row; empty while none stands before any."""
 
-    def add(self, row: Any, time: int | None, source: int | None, kind: int | None) -> None:
-        """Collect a row.
+    def add(self, row: Any, time: int | None, source: int | None, kind: int | None) -> bool:
+        """Collect a row; whether there are so many now that they should be sent.
 
         Raises:
             DataError: it is no mapping with the declared columns.
@@ -69,14 +70,15 @@ class RowOutput:
         self._rows.append(row)
         self._times.append(time)
         self._sources.append(source)
-        self._behind.append(self.held_back)
+        if self.held_back or self._behind:
+            if not self._behind:
+                self._behind = [0] * (len(self._rows) - 1)
+            self._behind.append(self.held_back)
         if kind is not None:
             self._kinds.append(kind)
         if source is None and self._added is not None:
             self._keys.append(self.key)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) >= _MAX_ROWS
 
     def discard(self, source: int) -> None:
         """Forget what the row at this position of the batch gave."""
@@ -86,7 +88,8 @@ class RowOutput:
         if self._kinds:
             self._kinds = [self._kinds[i] for i in kept]
         self._sources = [self._sources[i] for i in kept]
-        self._behind = [self._behind[i] for i in kept]
+        if self._behind:
+            self._behind = [self._behind[i] for i in kept]
 
     def late_by(self, held_back: list[int]) -> set[int]:
         """Numbers of the watermarks (how many there are up to it) that must be sent first, as a row behind them is late by them."""
@@ -115,7 +118,8 @@ class RowOutput:
         if self._added is not None:
             leading = self._added.of_keys(keys) if keys else None
             columns = self._added.around(columns, None if keys else pa.array(sources), event_times, leading)
-        return RecordBatch(columns, event_times, pa.array(kinds, pa.int8()) if kinds else None), self._behind
+        behind = self._behind or [0] * len(rows)
+        return RecordBatch(columns, event_times, pa.array(kinds, pa.int8()) if kinds else None), behind
 
     def flush(self) -> None:
         """Send what was collected. If it raises, all of it is still there.
@@ -183,10 +187,12 @@ class RowOutputs:
     def returned(self, value: Any) -> None:
         """Collect what the function returned: a row, or an iterable of rows; a generator runs here."""
         if type(value) is dict or isinstance(value, Mapping):
-            self._add(self._main, value, self.time)
+            if self._main.add(value, self.time, self.row, self.kind):
+                self._flush_full()
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
             for row in value:
-                self._add(self._main, row, self.time)
+                if self._main.add(row, self.time, self.row, self.kind):
+                    self._flush_full()
         else:
             raise DataError(
                 f"{self._place} must return nothing, a row (a dict) or an iterable of rows, got {type(value).__name__}",
@@ -195,7 +201,9 @@ class RowOutputs:
 
     def collect(self, row: Mapping[str, Any], timestamp: int | None) -> None:
         """Collect a row of the main output."""
-        self._add(self._main, row, self._time(timestamp))
+        time = self.time if timestamp is None else self._checked(timestamp)
+        if self._main.add(row, time, self.row, self.kind):
+            self._flush_full()
 
     def side(self, name: str, row: Mapping[str, Any], timestamp: int | None) -> None:
         """Collect a row of a side output.
@@ -210,11 +218,11 @@ class RowOutputs:
                 row=self.row,
                 hint=did_you_mean(name, self._sides) or "declare it in side_outputs",
             )
-        self._add(output, row, self._time(timestamp))
+        time = self.time if timestamp is None else self._checked(timestamp)
+        if output.add(row, time, self.row, self.kind):
+            self._flush_full()
 
-    def _time(self, timestamp: int | None) -> int | None:
-        if timestamp is None:
-            return self.time
+    def _checked(self, timestamp: int) -> int:
         if self.time is None:
             raise DataError(
                 f"{self._place} gave a row the event time {timestamp}, but the stream has no event time",
@@ -223,9 +231,8 @@ class RowOutputs:
             )
         return timestamp
 
-    def _add(self, output: RowOutput, row: Any, time: int | None) -> None:
-        output.add(row, time, self.row, self.kind)
-        if len(output) >= _MAX_ROWS and not self._holds:
+    def _flush_full(self) -> None:
+        if not self._holds:
             self.flush()
 
     def hold(self) -> None:
