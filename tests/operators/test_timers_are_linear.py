@@ -199,6 +199,34 @@ def test_timers_of_functions_on_batches(work: Callable[[int], None]) -> None:
     assert_linear(work, 800)
 
 
+def rows_and_back(count: int) -> None:
+    thread = TimerThread(ManualClock())
+    timers, _ = row_timers(lambda _: None, MailboxTimeService(thread, Mailbox()))
+    delete_anywhere(timers, count)
+    thread.close()
+
+
+def columns_and_back(count: int) -> None:
+    timers, order = ColumnTimers(), np.random.default_rng(count).permutation(count)
+    for start in range(0, count, 1_000):
+        timers.register(np.arange(start, start + 1_000), np.arange(start, start + 1_000))
+    for start in range(0, count, 1_000):
+        timers.delete(order[start : start + 1_000], order[start : start + 1_000])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("work", [rows_and_back, columns_and_back])
+def test_a_million_timers_are_registered_and_deleted_in_four_times_the_time_of_a_quarter(
+    work: Callable[[int], None],
+) -> None:
+    work(10_000)
+    began = process_time()
+    work(250_000)
+    quarter = process_time() - began
+    work(1_000_000)
+    assert process_time() - began - quarter < 7 * quarter, "16 times if it were quadratic; 4 and the processor's caches"
+
+
 def test_timers_that_wait_are_not_looked_at_again_when_others_become_due(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     further = IndexedEntries.further

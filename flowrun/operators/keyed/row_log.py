@@ -35,6 +35,11 @@ class RowLog:
     def __len__(self) -> int:
         return self._rows
 
+    @property
+    def chunks(self) -> int:
+        """In how many pieces the rows are kept."""
+        return len(self._chunks)
+
     def append(self, rows: pa.RecordBatch) -> int:
         """Add rows, all of one schema; gives the position of the first."""
         first = self._rows
@@ -44,8 +49,7 @@ class RowLog:
         self._starts.append(first)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
-        merged = self._mergeable()
-        if merged > 1:
+        while (merged := self._mergeable()) > 1:  # one of the next tier may be the eighth there
             self._chunks[-merged:] = [pa.concat_batches(self._chunks[-merged:])]
             del self._starts[len(self._chunks) :]
         return first
