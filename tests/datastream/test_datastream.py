@@ -109,7 +109,7 @@ class TestGraphs:
             "SHUFFLE": clicks.shuffle(seed=1),
             "BROADCAST": clicks.broadcast(),
             "GLOBAL": clicks.global_(),
-            "CUSTOM[by length]": clicks.partition_custom(by_length, "by length"),
+            "CUSTOM[by length]": clicks.partition_custom_batches(by_length, "by length"),
             "HASH[0, 1]": clicks.key_by("user", "amount"),
         }
         for label, stream in streams.items():

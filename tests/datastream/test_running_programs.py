@@ -98,7 +98,8 @@ def test_every_partitioning_keeps_every_row() -> None:
         "rescale": mapped.rescale(),
         "shuffle": mapped.shuffle(),
         "global": mapped.global_(),
-        "custom": mapped.partition_custom(by_length),
+        "custom": mapped.partition_custom(lambda key, subtasks: len(key) % subtasks, "user"),
+        "custom by batch": mapped.partition_custom_batches(by_length),
         "keyed": mapped.key_by("user"),
     }
     for name, way in ways.items():

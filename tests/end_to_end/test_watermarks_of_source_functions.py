@@ -173,7 +173,7 @@ EXACT: dict[str, Callable[[DataStream], DataStream]] = {
 """Ways on which rows and watermarks stay in order."""
 SPREADING: dict[str, Callable[[DataStream], DataStream]] = {
     "rebalance": lambda s: s.rebalance().filter(all_rows),
-    "custom": lambda s: s.partition_custom(first_letter).filter(all_rows),
+    "custom": lambda s: s.partition_custom_batches(first_letter).filter(all_rows),
     "broadcast": lambda s: s.broadcast().process(OwnRows),
 }
 """Ways over several subtasks: which of them is ahead is chance, but none lets a watermark overtake rows."""
