@@ -82,7 +82,7 @@ def assemble(
     snapshots = [command.snapshots[v] for v in sorted(command.snapshots)]
     in_flight = tuple(i for s in snapshots for i in s.in_flight)
     progress = tuple(p for s in snapshots for p in s.progress)
-    files = {f.path: f.size for s in snapshots for f in s.state_files}
+    files = {f.path: f.size for s in snapshots for f in s.files}
     return CheckpointMetadata(
         checkpoint_id=checkpoint_id,
         kind=started.options.kind,

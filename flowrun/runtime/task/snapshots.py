@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 
 from flowrun.api.state import OperatorSnapshot
@@ -256,11 +257,10 @@ class SubtaskSnapshots:
             self._decline(begun.checkpoint_id, describe_error(error))
             begun.void = True
             in_flight = ()  # what was written of the state is named all the same: it is to be discarded
-        operators = tuple(begun.states)
-        files = {f.path: f for o in operators for t in o.keyed.values() for f in (r.file for r in t.files)}
-        figures = self._figures(begun, files, in_flight_size)
+        snapshot = SubtaskSnapshot(tuple(begun.states), in_flight, begun.progress)
+        files = {f.path: f for f in snapshot.files}
+        snapshot = replace(snapshot, figures=self._figures(begun, files, in_flight_size))
         self._known_files = set(files)
-        snapshot = SubtaskSnapshot(operators, in_flight, begun.progress, figures)
         self._environment.job_master.acknowledge_checkpoint(
             CheckpointAcknowledgement(self._vertex.id, self._environment.attempt_id, begun.checkpoint_id, snapshot)
         )

@@ -75,6 +75,9 @@ def test_an_unaligned_barrier_passes_a_slow_task_where_an_aligned_one_waits(
         in_flight = in_flight_rows(source.in_flight)
         assert in_flight == (0 if batches == 20 else 19)
         assert source.figures.in_flight_bytes == in_flight * 24
+        size = sum(f.size for f in source.files)
+        assert (size > 0) is (in_flight > 0)
+        assert source.figures.state_bytes == source.figures.written_bytes == size
         for _ in range(batches - 1):
             tickets.release()
         done = [a for a in bench.answers(1) if a.vertex.vertex_id == "sink-0"]
