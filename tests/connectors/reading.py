@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from flowrun.api.operator import InputStatus
@@ -51,7 +52,7 @@ class Reading:
         self.enumerator = enumerator or source.create_enumerator(parallelism, self.clock)
         self.output = CollectingOutput()
         self._asked = False
-        self.available = False
+        self.available = threading.Event()
         context = ReaderContext(
             subtask=subtask,
             parallelism=parallelism,
@@ -71,7 +72,7 @@ class Reading:
         self._asked = True
 
     def _wake(self) -> None:
-        self.available = True
+        self.available.set()
 
     def step(self) -> InputStatus:
         """Answer an open request for a split, then poll once."""

@@ -129,7 +129,7 @@ def test_rows_come_at_the_pace_asked_for() -> None:
     for _ in range(5):
         reading.step()
     assert 95 <= len(reading.output.rows) <= 102
-    assert reading.available, "the reader asked to be woken"
+    assert reading.available.is_set(), "the reader asked to be woken"
 
 
 def test_timestamps_follow_the_nominal_clock() -> None:

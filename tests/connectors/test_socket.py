@@ -59,13 +59,11 @@ def socket_source(port: int, schema: Schema = LINES, form: str = "raw", **given:
 def read(source: Source) -> list[tuple[object, ...]]:
     """All rows; waits for the reader to say that there is more."""
     reading = Reading(source)
-    more = threading.Event()
-    reading._wake = more.set  # type: ignore[method-assign]
     try:
         while (status := reading.step()) is not InputStatus.END_OF_INPUT:
             if status is InputStatus.NOTHING_AVAILABLE and not reading._asked:
-                more.wait(1)
-                more.clear()
+                reading.available.wait(1)
+                reading.available.clear()
         return reading.output.rows
     finally:
         reading.reader.close()
@@ -181,14 +179,12 @@ def test_a_connection_that_is_reset_keeps_its_partial_record_too() -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     reading = Reading(socket_source(listening.getsockname()[1], max_retries=1, retry_delay="0ms"))
-    more = threading.Event()
-    reading._wake = more.set  # type: ignore[method-assign]
     try:
         while reading.step() is not InputStatus.END_OF_INPUT:
             if reading.output.rows:
                 received.set()  # so what was sent before the reset was read
-            more.wait(0.05)
-            more.clear()
+            reading.available.wait(0.05)
+            reading.available.clear()
         assert reading.output.rows == [("one",), ("hello",)]
     finally:
         reading.reader.close()
