@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from flowrun.cli.guarded_streams import GuardedStream, guarded_streams
 from flowrun.cli.state.query import write_result
 from flowrun.cli.views.tables import table_text
 from flowrun.masking import learn_secret
+from tests.slices import everyday
 
 EVIL = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\re\u202ef"
 
@@ -89,8 +91,9 @@ def test_queried_rows_are_what_they_are_in_pipes_and_files(form: str, tmp_path: 
     assert (b"x\x1b[2Jy" in ran.stdout) is (form == "csv")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("command", ["run", "validate"])
+@pytest.mark.parametrize(
+    ("closed", "command"), everyday(product([">&-", "2>&-", "<&-", "<&- >&- 2>&-"], ["run", "validate"]), 3)
+)
 def test_closed_streams_change_nothing_but_what_is_seen(closed: str, command: str, tmp_path: Path) -> None:
     script = tmp_path / "s.sql"
     script.write_text(

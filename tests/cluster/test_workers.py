@@ -62,19 +62,20 @@ def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
     check_counts(tmp_path)
 
 
-def test_a_job_survives_workers_that_are_killed_while_they_are_young(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=100_000)
+@pytest.mark.parametrize(("kills", "rows"), everyday([(3, 50_000), (8, 100_000)], 2))
+def test_a_job_survives_workers_that_are_killed_while_they_are_young(tmp_path: Path, kills: int, rows: int) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=rows)
     with started("run", file, "--workers", 2, cwd=tmp_path) as run:
-        for _ in range(8):
+        for _ in range(kills):
             known = newest(tmp_path)
             kill(max(workers_of(run)))
             wait_for(lambda known=known: newest(tmp_path) > known, run)  # type: ignore[misc]
         _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
-    check_counts(tmp_path, 100_000)
+    check_counts(tmp_path, rows)
 
 
-@pytest.mark.parametrize("lasting", [0, 2])
+@pytest.mark.parametrize("lasting", everyday([2, 0], 2))
 def test_a_job_without_workers_ends_and_says_so(tmp_path: Path, lasting: int) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false")
     (tmp_path / "program.py").write_text(
@@ -109,7 +110,7 @@ def test_without_checkpoints_the_job_ends_and_says_which_worker_died_and_how(tmp
     assert not any(map(is_alive, others))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", everyday([signal.SIGINT, signal.SIGTERM], 2))
 def test_a_signal_to_everybody_is_answered_by_the_command(tmp_path: Path, number: signal.Signals) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=1_000_000)
     with started("run", file, "--workers", 2, cwd=tmp_path) as run:
@@ -163,7 +164,7 @@ def test_an_error_of_a_function_reads_as_in_one_process(tmp_path: Path) -> None:
     assert "raised ValueError: boom" in said[0]
 
 
-@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("end", everyday(["", "\n"], 2))
 def test_what_functions_print_comes_out_line_by_line_and_all_of_it(tmp_path: Path, end: str) -> None:
     line = "x" * 60
     (tmp_path / "fns.py").write_text(f"def tell(row):\n    print('{line}', end={end!r})\n    return row\n")

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from flowrun.graph.job_graph import JobSettings
 from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.runtime.lifecycle import JobState
+from tests.slices import everyday
 
 Row = dict[str, Any]
 SIZES = (1, 7, 131_072)
@@ -78,15 +80,16 @@ def running(operation: str, column: str, rows: list[Row], batch_rows: int, paral
     return by_key(getattr(keyed, operation)(column).execute_and_collect())
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-@pytest.mark.parametrize("batch_rows", SIZES)
+ROLLING = [
+    ("sum", operator.add, ("whole", "real", "exact")),
+    ("min", min, ("text", "whole", "real", "exact")),
+    ("max", max, ("text", "whole", "real", "exact")),
+]
+
+
 @pytest.mark.parametrize(
-    ("operation", "combine", "columns"),
-    [
-        ("sum", operator.add, ("whole", "real", "exact")),
-        ("min", min, ("text", "whole", "real", "exact")),
-        ("max", max, ("text", "whole", "real", "exact")),
-    ],
+    ("operation", "combine", "columns", "batch_rows", "parallelism"),
+    everyday([(*rolling, *layout) for rolling, layout in product(ROLLING, product(SIZES, [1, 2]))], 5),
 )
 def test_rolling_aggregates_are_those_of_one_row_at_a_time(
     operation: str, combine: Callable[[Any, Any], Any], columns: tuple[str, ...], batch_rows: int, parallelism: int

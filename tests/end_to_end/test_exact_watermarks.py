@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +160,10 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
-@pytest.mark.parametrize("punctuated", [True, False])
-@pytest.mark.parametrize(("window", "trigger"), WINDOWS)
+@pytest.mark.parametrize(
+    ("window", "trigger", "punctuated", "parallelism"),
+    everyday([(*window, *more) for window, more in product(WINDOWS, product([True, False], [1, 2]))], 3),
+)
 @pytest.mark.parametrize("seed", everyday(range(10), 10))
 def test_early_firings_see_the_same_rows(
     tmp_path: Path, seed: int, window: dict[str, Any], trigger: dict[str, Any], punctuated: bool, parallelism: int
@@ -212,8 +214,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize("chaining", ["true", "false"])
-@pytest.mark.parametrize("punctuated", [True, False])
+@pytest.mark.parametrize(("punctuated", "chaining"), everyday(product([True, False], ["true", "false"]), 3))
 @pytest.mark.parametrize("seed", everyday(range(20), 20))
 def test_windows_drop_the_same_rows_behind_and_beside_functions(
     tmp_path: Path, seed: int, punctuated: bool, chaining: str

@@ -14,6 +14,7 @@ from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import json_rows, written_files
+from tests.slices import everyday
 
 TABLES = """
 CREATE TABLE bought (item STRING, who STRING, at TIMESTAMP(3){more}) WITH ('connector'='filesystem', 'path'='bought',
@@ -155,8 +156,10 @@ FROM swaps CROSS JOIN UNNEST(ARRAY[ROW(one, others), ROW(other, ones)]) AS t (wh
 """
 
 
-@pytest.mark.parametrize("action", ["ERROR", "NOTHING"])
-@pytest.mark.parametrize(("parallelism", "batch_rows"), [(1, 1), (2, 1), (3, 1), (3, 3)])
+@pytest.mark.parametrize(
+    ("parallelism", "batch_rows", "action"),
+    everyday([(*layout, action) for layout in [(1, 1), (2, 1), (3, 1), (3, 3)] for action in ["ERROR", "NOTHING"]], 3),
+)
 def test_what_two_subtasks_send_of_one_row_is_compared_together(parallelism: int, batch_rows: int, action: str) -> None:
     dice, people = random.Random(parallelism), [f"p{i}" for i in range(12)]
     held = {who: f"i{number}" for number, who in enumerate(people)}

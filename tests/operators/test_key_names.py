@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.runners.embedded import start_embedded
 from flowrun.runtime.jobmaster.job_state import JobStateOptions
 from flowrun.testing import rows_of
+from tests.slices import everyday
 
 NAMES = [
     "__key_group",
@@ -115,8 +117,7 @@ def program(name: str, step: str) -> StreamExecutionEnvironment:
     return env
 
 
-@pytest.mark.parametrize("step", ["rows", "batches", "window"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "step"), everyday(product(NAMES, ["rows", "batches", "window"]), 4))
 def test_a_job_goes_on_from_what_it_kept_of_such_a_key(tmp_path: Path, name: str, step: str) -> None:
     job = start_embedded(program(name, step).job_graph(), state=JobStateOptions(str(tmp_path / "state")))
     while not any(

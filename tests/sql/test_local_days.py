@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ def results(folder: Path, zone: str, rows: list[Event], query: str, **settings: 
     return json_rows(folder / "out")
 
 
-@pytest.mark.parametrize("zone", ZONES)
-@pytest.mark.parametrize("window", ALIGNED)
+@pytest.mark.parametrize(("window", "zone"), everyday(product(ALIGNED, ZONES), 4))
 def test_aligned_windows_begin_by_the_clocks_of_the_zone(zone: str, window: str, tmp_path: Path) -> None:
     rows = events(zone, 1)
     wanted = bag(aligned(rows, zone, ALIGNED[window]))
@@ -229,8 +229,9 @@ sinks:
 """
 
 
-@pytest.mark.parametrize("more", ["", ", trigger: {every: 100d}", ", late_output: late"])
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize(
+    ("more", "zone"), everyday(product(["", ", trigger: {every: 100d}", ", late_output: late"], ZONES), 4)
+)
 def test_yaml_windows_name_their_zone(zone: str, more: str, tmp_path: Path) -> None:
     rows = events(zone, 9)
     script(tmp_path, zone, rows, "")

@@ -6,9 +6,12 @@ import cProfile
 import pstats
 from pathlib import Path
 
+import pytest
+
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from tests.end_to_end.running import json_rows
+from tests.slices import everyday
 
 TABLES = """
 CREATE TABLE t (a BIGINT, b BIGINT) WITH ('connector' = 'filesystem', 'format' = 'csv', 'path' = '{folder}/in.csv');
@@ -27,14 +30,14 @@ def compiled(folder: Path, count: int, rows: str = "(SELECT * FROM t)") -> Compi
     return compile_pipeline(path, {}, {})
 
 
-def test_1999_sums_over_one_row_are_right(tmp_path: Path) -> None:
-    over = "TABLE(TUMBLE(TABLE (SELECT *, PROCTIME() AS at FROM t), DESCRIPTOR(at), INTERVAL '1' DAY)) GROUP BY window_start, window_end"
-    for number, rows in enumerate(["t", over]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        run_embedded(compiled(folder, 1999, rows).job_graph)
-        (row,) = json_rows(folder / "out")
-        assert row["after"] == {f"s{i}": i + (1 if i % 2 else 2) for i in range(1999)}
+WINDOW = "TABLE(TUMBLE(TABLE (SELECT *, PROCTIME() AS at FROM t), DESCRIPTOR(at), INTERVAL '1' DAY)) GROUP BY window_start, window_end"
+
+
+@pytest.mark.parametrize("rows", everyday([WINDOW, "t"], 2), ids=["window", "table"])
+def test_1999_sums_over_one_row_are_right(rows: str, tmp_path: Path) -> None:
+    run_embedded(compiled(tmp_path, 1999, rows).job_graph)
+    (row,) = json_rows(tmp_path / "out")
+    assert row["after"] == {f"s{i}": i + (1 if i % 2 else 2) for i in range(1999)}
 
 
 def test_planning_twice_as_many_takes_twice_as_many_calls(tmp_path: Path) -> None:

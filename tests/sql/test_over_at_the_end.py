@@ -16,6 +16,7 @@ from flowrun.plan.nodes import walk_plan
 from flowrun.plan.relational import OverAggregate
 from flowrun.runners.compile import compile_pipeline
 from tests.end_to_end.running import json_rows, run_file
+from tests.slices import everyday
 from tests.sql.recovery_gates import FUNCTIONS
 from tests.sql.recovery_runs import Job
 
@@ -140,7 +141,7 @@ def modes(path: Path) -> set[tuple[bool, ChangelogMode]]:
     return {(n.at_end, found[id(n)]) for n in walk_plan(plan) if isinstance(n, OverAggregate)}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", everyday(range(8), 2))
 def test_goes_on_from_snapshots_as_if_nothing_had_happened(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     shape = list(SHAPES)[seed % len(SHAPES)]

@@ -56,7 +56,7 @@ def test_plans_that_were_rewritten_much_answer_as_well(shape: Shape, seed: int, 
 
 
 @pytest.mark.parametrize("form", ["upserts", "duplicates"])
-@pytest.mark.parametrize("seed", everyday(range(KEYED_SEEDS), 12))
+@pytest.mark.parametrize("seed", everyday(range(KEYED_SEEDS), 24))
 def test_upserts_and_repeated_changes_come_to_the_same(seed: int, form: str, tmp_path: Path) -> None:
     check(seed, tmp_path, form=form)
 

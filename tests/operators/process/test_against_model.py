@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.testing import OperatorHarness
 from tests.examples import examples
 from tests.operators.process.machines import COLUMNS, COMMANDS, SHOWN, Model
+from tests.slices import everyday
 
 KEY_TYPES = {"text": STRING, "double": DOUBLE, "array": array(BIGINT), "number": BIGINT}
 KEYS = {
@@ -171,8 +173,7 @@ class Job:
             harness.close()
 
 
-@pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.parametrize("machine", ["RowMachine", "BatchMachine"])
+@pytest.mark.parametrize(("kind", "machine"), everyday(product(KEYS, ["RowMachine", "BatchMachine"]), 3))
 @examples(60)
 @given(steps=STEPS)
 def test_the_machine_shows_what_the_model_shows(machine: str, kind: str, steps: list[object]) -> None:

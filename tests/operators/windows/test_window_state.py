@@ -30,6 +30,7 @@ from tests.operators.stored import stored, taken, whole
 from tests.operators.windows.general_streams import unbounded_schema
 from tests.operators.windows.kernels import bound
 from tests.operators.windows.streams import EVERYTHING, INPUT, LATE, drive, output_schema, plain, random_events
+from tests.slices import everyday
 
 SIMPLE = (bound("n", "COUNT(*)"), bound("total", "SUM", 2))
 
@@ -110,8 +111,8 @@ def contents(snapshot: OperatorSnapshot) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("widths", [(1, 3), (3, 2)], ids=str)
-def test_restored_twice_on_the_way_it_gives_what_it_gives_uninterrupted(kind: str, widths: tuple[int, int]) -> None:
+@pytest.mark.parametrize("widths", everyday([[1, 3], [3, 2]], 2), ids=str)
+def test_restored_twice_on_the_way_it_gives_what_it_gives_uninterrupted(kind: str, widths: list[int]) -> None:
     events = random_events(200, 17)
     parts = [events[:70], events[70:150], events[150:]]
     assert outcome(recipes((0, 1))[kind], parts, [*widths, 2]) == uninterrupted(kind)

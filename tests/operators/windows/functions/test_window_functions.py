@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +50,7 @@ from tests.operators.windows.streams import (
     run_restored,
     streams,
 )
+from tests.slices import everyday
 
 FEW = examples(40)
 KEYS = ((0,), (0, 1), ())
@@ -106,9 +108,9 @@ def test_functions_see_what_flink_shows_them_row_by_row(
     assert sorted(busy) == sorted(oracle.busy)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("widths", [(1, 2), (2, 1), (2, 3)])
-@pytest.mark.parametrize("lateness", [0, 12])
+@pytest.mark.parametrize(
+    ("function", "widths", "lateness"), everyday(product(FUNCTIONS, [(1, 2), (2, 1), (2, 3)], [0, 12]), 5)
+)
 def test_state_and_rows_survive_a_restore_at_another_parallelism(
     function: type, widths: tuple[int, int], lateness: int
 ) -> None:

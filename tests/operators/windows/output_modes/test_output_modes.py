@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from flowrun.operators.windows.output_modes.factories import OutputModeFactory
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored
 from tests.operators.windows.streams import millis
+from tests.slices import everyday
 
 RESULTS = Schema.of(k=STRING, window_start=timestamp(3), window_end=timestamp(3), n=BIGINT)
 Result = tuple[Any, ...]
@@ -124,10 +126,9 @@ def by_key(rows: list[Any], mode: OutputMode) -> list[Any]:
     return sorted(rows, key=lambda r: r[1]) if mode is OutputMode.UPDATE else sorted(rows)
 
 
-@pytest.mark.parametrize("mode", OutputMode)
-@pytest.mark.parametrize("merging", [False, True])
-@pytest.mark.parametrize("lateness", [0, 20])
-@pytest.mark.parametrize("cuts", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("mode", "merging", "lateness", "cuts"), everyday(product(OutputMode, [False, True], [0, 20], [1, 7, 1000]), 5)
+)
 def test_results_are_taken_in_one_by_one(
     mode: OutputMode, merging: bool, lateness: int, cuts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

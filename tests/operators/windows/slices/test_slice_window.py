@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.operators.windows.streams import (
     run_restored,
     streams,
 )
+from tests.slices import everyday
 
 Case = tuple[AlignedSlices, Callable[[int], list[Window]]]
 
@@ -110,8 +112,11 @@ def test_a_restored_job_goes_on_as_if_nothing_had_happened_at_any_parallelism(
     assert got == expected
 
 
-@pytest.mark.parametrize("cuts", [1, 7, 200, 5000])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0]))
+@pytest.mark.parametrize(
+    ("case", "cuts"),
+    everyday(product(CASES, [1, 7, 200, 5000]), 3),
+    ids=lambda value: repr(value[0]) if isinstance(value, tuple) else None,
+)
 def test_batches_of_any_size_give_the_same_rows(case: Case, cuts: int) -> None:
     assigner, assign = case
     events = random_events(600 if cuts > 7 else 120, seed=11)
