@@ -78,6 +78,8 @@ class Server:
         self._refusals = _Refusals(clock or SystemClock())
         self._lock = threading.Lock()
         self._strangers: dict[threading.Thread, socket.socket] = {}
+        self._dropped: set[threading.Thread] = set()
+        """Of strangers that had to make room, while they end."""
         self._closed = threading.Event()
         self._wake, self._waker = socket.socketpair()
         self._thread = threading.Thread(target=self._accept_all, name="flowrun-server", daemon=True)
@@ -106,9 +108,10 @@ class Server:
         self._waker.send(b"x")
         self._thread.join()
         with self._lock:
-            strangers = dict(self._strangers)
-        for thread, accepted in strangers.items():
+            strangers, dropped = dict(self._strangers), set(self._dropped)
+        for accepted in strangers.values():
             shut_down(accepted)
+        for thread in (*strangers, *dropped):
             if thread is not threading.current_thread():
                 thread.join()
         if isinstance(self._address, UnixAddress):
@@ -139,6 +142,7 @@ class Server:
             if len(self._strangers) >= self._limits.strangers:
                 longest_there = next(iter(self._strangers))
                 shut_down(self._strangers.pop(longest_there))
+                self._dropped.add(longest_there)
             thread = threading.Thread(
                 target=self._admit, args=(accepted, came_from), name="flowrun-handshake", daemon=True
             )
@@ -161,6 +165,7 @@ class Server:
         finally:
             with self._lock:
                 self._strangers.pop(threading.current_thread(), None)
+                self._dropped.discard(threading.current_thread())
         if self._closed.is_set():
             link.stream.close()
             return
