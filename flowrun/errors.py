@@ -221,6 +221,10 @@ class ClusterError(FlowrunError):
     """Processes of a cluster cannot reach, trust or understand each other."""
 
 
+class RefusedError(ClusterError):
+    """Two processes cannot work together, now or later: another secret, another version, or no flowrun at all."""
+
+
 class RpcError(ClusterError):
     """A value cannot be sent to another process, or what another process sent is no value of the type that was expected."""
 

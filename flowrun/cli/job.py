@@ -77,6 +77,7 @@ class JobRun:
         results: a view of a query's results, which takes the place of the job's figures; None: there are no results to show.
         committed_after: the value of an `AfterRestore`.
         workers: how many processes its subtasks run in; 0: this one; None: as is faster.
+        cluster: gives the context with what subtasks run on, in place of `workers`; None: as `workers` says.
         release: is called as soon as the restored state is not needed any more, perhaps more than once.
     """
 
@@ -88,6 +89,7 @@ class JobRun:
     committed_after: str = "refuse"
     release: Callable[[], None] = lambda: None
     workers: int | None = None
+    cluster: Callable[[], AbstractContextManager[JobCluster]] | None = None
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -155,7 +157,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         _announce(run)
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,
-        _workers(run, board) as cluster,
+        _workers(run, board) if run.cluster is None else run.cluster() as cluster,
         stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
     ):

@@ -25,6 +25,12 @@ COMMANDS = {
     "resume": ("flowrun.cli.resume", "resume", "Go on from a savepoint or checkpoint."),
     "backfill": ("flowrun.cli.backfill", "backfill", "Recompute a range of event time on Spark."),
     "verify": ("flowrun.cli.verify", "verify", "Compare what the stream and Spark give."),
+    "jobmanager": (
+        "flowrun.cli.jobmanager",
+        "jobmanager",
+        "Run a pipeline on task managers that join over the network.",
+    ),
+    "taskmanager": ("flowrun.cli.taskmanager", "taskmanager", "Offer slots of this machine to a job manager."),
     "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs on this machine."),
     "savepoint": ("flowrun.cli.control", "savepoint", "Take a savepoint of a running job, which goes on."),
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),

@@ -172,6 +172,20 @@ def compile_kept(
     return _compile(path, loaded, text, kept.table_rows)
 
 
+def compile_sent(text: PipelineText, variables: Mapping[str, str]) -> CompiledPipeline:
+    """Everything up to the job graph, from the text of a pipeline that another process has compiled, to the same as there.
+
+    Args:
+        text: what is kept of it.
+        variables: values for `${NAME}`, with those that are withheld.
+
+    Raises:
+        PipelineError: as `compile_pipeline`.
+    """
+    loaded = load_text(SourceText(text.file_name, text.text), Path(text.directory), variables, text.overrides)
+    return _compile(Path(text.file_name), loaded, text, text.table_rows)
+
+
 def _no_kept_functions(kept: PipelineText) -> FunctionScopes:
     return no_functions(
         "functions of a pipeline that is kept with its state are imported only from a folder that you name; the state names "

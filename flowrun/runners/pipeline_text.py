@@ -41,7 +41,7 @@ def text_to_keep(
         if holds_secret(value) or (
             key.startswith(("sources.", "sinks.", "tables.")) and any(s in value for s in secrets)
         ):
-            name = re.sub(r"\W", "_", key).upper()
+            name = _variable_instead(key)
             withheld.add(name)
             kept_overrides[key] = f"${{{name}}}"
         else:
@@ -55,6 +55,15 @@ def text_to_keep(
         working_directory=os.getcwd(),
         withheld=tuple(sorted(withheld)),
     )
+
+
+def withheld_values(kept: PipelineText, variables: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
+    """The values of what `kept.withheld` names, from the command line that the text was kept of."""
+    values = {name: variables[name] for name in kept.withheld if name in variables}
+    for key, value in overrides.items():
+        if kept.overrides.get(key) != value:
+            values[_variable_instead(key)] = value
+    return values
 
 
 def program_text_to_keep(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> PipelineText:
@@ -105,6 +114,11 @@ def check_folders(kept: PipelineText) -> None:
     ]
     if problems:
         raise PipelineError(problems)
+
+
+def _variable_instead(key: str) -> str:
+    """The variable whose value stands for a secret value of `--set`."""
+    return re.sub(r"\W", "_", key).upper()
 
 
 def _tables(plan: Plan) -> list[TableReference]:

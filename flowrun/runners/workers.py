@@ -38,11 +38,28 @@ def choose_workers(job_graph: JobGraph, asked: int | None) -> WorkerNumbers | No
             return None
         asked = number
     elif needs_this_process is not None:
-        raise PipelineError.of(
-            f"'{needs_this_process}' works in the command's own process only, and --workers {asked} was asked for",
-            hint="leave --workers out, or write to another connector",
-        )
+        raise _needs_the_command(needs_this_process, f"--workers {asked} was asked for", "leave --workers out")
     return _shares(job_graph, asked)
+
+
+def check_runs_elsewhere(job_graph: JobGraph) -> None:
+    """Pass if all subtasks of a job may run in other processes.
+
+    Raises:
+        PipelineError: one needs the command's own.
+    """
+    needs_this_process = next(_in_process(job_graph), None)
+    if needs_this_process is not None:
+        raise _needs_the_command(
+            needs_this_process, "a job manager runs no subtasks itself", "run it with `flowrun run`"
+        )
+
+
+def _needs_the_command(operator: str, but: str, remedy: str) -> PipelineError:
+    return PipelineError.of(
+        f"'{operator}' works in the command's own process only, and {but}",
+        hint=f"{remedy}, or write to another connector",
+    )
 
 
 def usable_cores() -> int:

@@ -13,11 +13,14 @@ All messages are frozen values of plain data. One control connection a worker ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Protocol
 
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
 from flowrun.runtime.metric_reports import MetricsReport
+from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.descriptor import StorageDescriptor
 
 RESOURCE_MANAGER = "resource-manager"
@@ -61,6 +64,19 @@ class WorkerRegistration:
 
 
 @record
+class JobText:
+    """A job as it travels to processes that did not compile it: they compile it again, to the same job graph.
+
+    Attributes:
+        pipeline: its text, and what the command line added. Its folders, and the files in them, are the same in all processes.
+        secrets: name → value of what `pipeline.withheld` names. They go over authenticated connections only, and are not stored.
+    """
+
+    pipeline: PipelineText
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@record
 class JobOpening:
     """A job of which a worker is about to get subtasks.
 
@@ -71,6 +87,7 @@ class JobOpening:
         max_parallelism: vertex → key groups, where they are those of the state that the job restores from.
         not_before_ms: processing time is not before this, epoch ms: the state that the job goes on from is of that time.
         storage: where snapshots are written and read; None: nowhere.
+        text: that the worker compiles; None: it has inherited the job graph.
     """
 
     job_id: str
@@ -79,6 +96,7 @@ class JobOpening:
     max_parallelism: tuple[tuple[str, int], ...] = ()
     not_before_ms: int = 0
     storage: StorageDescriptor | None = None
+    text: JobText | None = None
 
 
 class ResourceManagerGateway(Protocol):

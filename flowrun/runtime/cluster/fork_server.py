@@ -115,7 +115,7 @@ class ForkServer:
         sys.stderr.flush()
         self._pid = os.fork()
         if self._pid == 0:
-            _end_process(lambda: _serve(main, orders, events, clean_up))
+            end_process(lambda: _serve(main, orders, events, clean_up))
         os.close(orders[0])
         os.close(events[1])
         self._orders, self._events = orders[1], events[0]
@@ -229,11 +229,11 @@ def _fork_worker(main: WorkerMain, name: str, inherited: tuple[int, ...]) -> int
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for descriptor in inherited:
         os.close(descriptor)
-    _die_with_parent(server)
-    return _end_process(lambda: main(name))
+    die_with_parent(server)
+    return end_process(lambda: main(name))
 
 
-def _end_process(work: Callable[[], None]) -> NoReturn:
+def end_process(work: Callable[[], None]) -> NoReturn:
     """Run and leave at once: what the parent registered for its own end is not this process's."""
     code = 0
     try:
@@ -250,7 +250,7 @@ def _end_process(work: Callable[[], None]) -> NoReturn:
     os._exit(code)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Have the system kill this process when its parent is gone (Linux only); it is, if it ended before this call."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -27,13 +27,13 @@ from flowrun.runtime.cluster.fork_server import (
     ServerGone,
     check_no_threads,
 )
+from flowrun.runtime.cluster.resource_manager import take_on
 from flowrun.runtime.cluster.worker_process import WorkerPlan, run_worker
 from flowrun.runtime.cluster_messages import JobObserverGateway, ResourceManagerGateway, WorkerGateway
 from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
-from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.rpc.link import Credentials, Link
 from flowrun.runtime.rpc.methods import prepare_protocol
 from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
@@ -106,10 +106,10 @@ class LocalWorkers:
         self._memory_kills = MemoryKills()
         self._closing = False
         self._server: Server | None = None
-        self._expect: Callable[[int], None] = lambda _: None
+        self._expect: Callable[[int | None], None] = lambda _: None
 
     def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
+        self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
     ) -> None:
         """Start all workers.
 
@@ -121,14 +121,10 @@ class LocalWorkers:
         self._expect = expect
 
         def on_link(link: Link) -> None:
-            connection = RpcConnection(link)
-            heartbeats = Heartbeats(connection, timers, timers.clock)
             with self._changed:
                 self._connected.add(link.peer.id)
                 self._failed_starts = 0
-            accept(connection)
-            connection.start()
-            heartbeats.start()
+            take_on(link, accept, timers)
 
         own = Introduction("jobmanager", f"{os.getpid()}")
         self._server = Server(self._address, own, self._credentials, {Purpose.CONTROL: on_link})

@@ -16,7 +16,10 @@ from flowrun.runtime.cluster_messages import (
     WorkerRegistration,
 )
 from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.rpc.heartbeats import Heartbeats
+from flowrun.runtime.rpc.link import Link
 from flowrun.runtime.slot_pool import LocalSlots, SlotPool
+from flowrun.runtime.timers import TimerThread
 
 LossListener = Callable[[str, str], None]
 """Is told of a worker that is gone: its name, and why as a clause. By any thread; must not block."""
@@ -138,6 +141,21 @@ class ResourceManager:
         self.slots.remove_worker(worker.name)
         for listener in listeners:
             listener(worker.name, f"{worker}: {reason}")
+
+
+def take_on(link: Link, accept: Callable[[RpcConnection], None], timers: TimerThread) -> None:
+    """A worker has connected: have it call, and watch whether it lives.
+
+    Args:
+        link: after its handshake.
+        accept: is given the connection before it takes calls, such as `ResourceManager.accept`.
+        timers: of the process.
+    """
+    connection = RpcConnection(link)
+    heartbeats = Heartbeats(connection, timers, timers.clock)
+    accept(connection)
+    connection.start()
+    heartbeats.start()
 
 
 class _Registrar:

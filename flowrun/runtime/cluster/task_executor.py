@@ -134,6 +134,8 @@ class TaskExecutor:
         self._clock.not_before(opening.not_before_ms)
         if opening.storage is None:
             raise InternalError(f"job '{opening.job_name}' was opened without a place for its snapshots")
+        if job_graph.settings.checkpoint is not None:
+            opening.storage.check_is_there()
         metrics = MetricRegistry()
         environment = self._data.environment(opening.job_id, self._pool, self._clock, self._spill_dir)
         executor = _ReportingTaskExecutor(

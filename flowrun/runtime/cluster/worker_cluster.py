@@ -14,7 +14,7 @@ from flowrun.graph.fingerprint import fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.job_workers import JobWorkers
 from flowrun.runtime.cluster.resource_manager import ResourceManager
-from flowrun.runtime.cluster_messages import JobOpening
+from flowrun.runtime.cluster_messages import JobOpening, JobText
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
@@ -31,9 +31,9 @@ class Workers(Protocol):
     """The worker processes of one cluster; see `LocalWorkers`."""
 
     def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
+        self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
     ) -> None:
-        """Start all of them."""
+        """Start all of them, or let them come."""
         ...
 
     def why_closed(self, name: str, reason: str) -> str:
@@ -46,18 +46,27 @@ class Workers(Protocol):
 
 
 class WorkerCluster:
-    """Runs one job in the worker processes that were forked for it. Use as a context manager: leaving it ends them.
+    """Runs one job in worker processes. Use as a context manager: leaving it closes the connections to them.
 
     Args:
-        workers: the processes, which are started now.
+        workers: the processes, which are started, or may come, from now on.
+        text: of the job, for workers that have not inherited its job graph.
+
+    Raises:
+        ClusterError: the workers cannot be started, or cannot connect to this process.
     """
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, text: JobText | None = None) -> None:
+        self._text = text
         self.clock = ForwardClock(SystemClock())
         self.timers = TimerThread(self.clock)
         self._workers = workers
         self._manager = ResourceManager(0, workers.why_closed)
-        workers.start(self._manager.accept, self._manager.slots.expect, self.timers)
+        try:
+            workers.start(self._manager.accept, self._manager.slots.expect, self.timers)
+        except BaseException:
+            self.timers.close()
+            raise
 
     @property
     def manager(self) -> ResourceManager:
@@ -86,6 +95,7 @@ class WorkerCluster:
             tuple((v.vertex_id, v.max_parallelism) for v in opened.job_graph.vertices),
             0 if restored is None else restored.metadata.completed_ms,
             StorageDescriptor(opened.storage.job_folder, opened.shares_files),
+            self._text,
         )
         executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock))
         surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager.address_of)

@@ -15,7 +15,7 @@ from flowrun.core.clock import ForwardClock, SystemClock
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.cluster.task_executor import TaskExecutor
+from flowrun.runtime.cluster.task_executor import JobGraphs, TaskExecutor
 from flowrun.runtime.cluster_messages import (
     RESOURCE_MANAGER,
     TASK_EXECUTOR,
@@ -25,14 +25,16 @@ from flowrun.runtime.cluster_messages import (
 )
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.remote.data_server import DataServer
-from flowrun.runtime.rpc.address import UnixAddress
+from flowrun.runtime.rpc.address import Address, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.heartbeats import Heartbeats
-from flowrun.runtime.rpc.link import Credentials, open_link
+from flowrun.runtime.rpc.link import Credentials, Link, open_link
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
 
+ROLE = "taskmanager"
+"""As which a worker introduces itself."""
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter lock while others wait: with 5 ms, Python's default, rows for other processes
 wait that long behind every subtask that computes."""
@@ -61,41 +63,86 @@ class WorkerPlan:
     board: JobBoard | None
 
 
+@record(eq=False)
+class WorkerOffer:
+    """What a worker brings to a job manager.
+
+    Attributes:
+        data_address: where it listens for those who read what is written in it.
+        credentials: of the cluster.
+        slots: how many it has.
+        graphs: gives it the job graphs of jobs.
+        resources: what the slots divide among them.
+        board: where subtasks note what they are doing; None if no watchdog reads that.
+    """
+
+    data_address: Address
+    credentials: Credentials
+    slots: int
+    graphs: JobGraphs
+    resources: ResourceProfile = ResourceProfile()
+    board: JobBoard | None = None
+
+
 def run_worker(plan: WorkerPlan, name: str) -> None:
-    """Serve the job manager until the connection to it is closed.
+    """Serve the job manager of the command that this worker was forked from, until the connection to it is closed.
 
     Raises:
         ClusterError: it does not answer.
     """
+    data_address = UnixAddress(str(plan.folder / name))
+    offer = WorkerOffer(
+        data_address, plan.credentials, plan.slots, lambda _: plan.job_graph, plan.resources, plan.board
+    )
+    serve_job_manager(open_link(plan.manager, Introduction(ROLE, name), Purpose.CONTROL, plan.credentials), offer, name)
+    os._exit(0)  # subtasks may still be at work: nobody needs them
+
+
+def serve_job_manager(link: Link, offer: WorkerOffer, name: str) -> str:
+    """Offer slots, and run subtasks in them until the connection is closed; gives the reason why. The process may do nothing afterwards.
+
+    Args:
+        link: to the job manager.
+        offer: what this process brings.
+        name: of this worker, unique in the cluster.
+
+    Raises:
+        ClusterError: the address of the data server is taken.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     pa.set_cpu_count(1)  # subtasks are the parallelism, as in the embedded runner
     _print_whole_lines()
-    own = Introduction("taskmanager", name)
     clock = ForwardClock(SystemClock())
     timers = TimerThread(clock)
-    data = DataServer(UnixAddress(str(plan.folder / name)), own, plan.credentials, timers)
-    connection = RpcConnection(open_link(plan.manager, own, Purpose.CONTROL, plan.credentials))
+    data = DataServer(offer.data_address, Introduction(ROLE, name), offer.credentials, timers)
+    connection = RpcConnection(link)
     executor = TaskExecutor(
         name,
         connection,
-        lambda _: plan.job_graph,
+        offer.graphs,
         data,
         GlobalBufferPool(DEFAULT_TOTAL_SLOTS),
         timers,
         clock,
-        plan.board,
+        offer.board,
     )
     connection.serve(TASK_EXECUTOR, WorkerGateway, executor)
+    reasons: list[str] = []
     gone = threading.Event()
-    connection.on_close(lambda _: gone.set())
+
+    def hear(reason: str) -> None:
+        reasons.append(reason)
+        gone.set()
+
+    connection.on_close(hear)
     heartbeats = Heartbeats(connection, timers, clock)
     connection.start()
     heartbeats.start()
     connection.gateway(ResourceManagerGateway, RESOURCE_MANAGER).register_worker(
-        WorkerRegistration(name, os.getpid(), socket.gethostname(), str(data.address), plan.slots, plan.resources)
+        WorkerRegistration(name, os.getpid(), socket.gethostname(), str(data.address), offer.slots, offer.resources)
     )
     gone.wait()
-    os._exit(0)  # subtasks may still be at work: nobody needs them
+    return reasons[0]
 
 
 def _print_whole_lines() -> None:

@@ -21,7 +21,7 @@ from enum import IntEnum
 
 from flowrun import __version__
 from flowrun.core.record import record
-from flowrun.errors import ClusterError
+from flowrun.errors import ClusterError, RefusedError
 from flowrun.runtime.rpc.byte_stream import ByteStream
 from flowrun.runtime.rpc.secret import SharedSecret
 
@@ -101,7 +101,7 @@ def introduce(
         result, answer = _VERDICT.unpack(_read(stream, _VERDICT.size, place))
         _check_verdict(result, peer, purpose, place)
         if not hmac.compare_digest(answer, secret.sign(_BY_SERVER, said, answered, proof)):
-            raise ClusterError(
+            raise RefusedError(
                 f"{peer} at {place} did not prove that it knows the shared secret",
                 hint="another process listens at that address",
             )
@@ -179,27 +179,27 @@ def _check_verdict(result: int, peer: Introduction, purpose: Purpose, place: str
     if result == Verdict.WELCOME:
         return
     if result == Verdict.WRONG_SECRET:
-        raise ClusterError(
+        raise RefusedError(
             f"{peer} at {place} refused the connection: it has another shared secret",
             hint="give both processes the same secret",
         )
     if result == Verdict.NOT_SERVED:
-        raise ClusterError(
+        raise RefusedError(
             f"{peer} at {place} serves no {purpose.name.lower()} connections", hint="check the address and its port"
         )
     raise _no_flowrun(place)
 
 
-def _other_version(own: Introduction, peer: Introduction, place: str) -> ClusterError:
+def _other_version(own: Introduction, peer: Introduction, place: str) -> RefusedError:
     if peer.version != own.version:
         message = f"{peer} ({place}) runs flowrun {peer.version}, and this process {own.version}"
     else:
         message = f"{peer} ({place}) speaks another version of the protocol than this process, which speaks {PROTOCOL_VERSION}"
-    return ClusterError(message, hint="install the same version of flowrun on both sides")
+    return RefusedError(message, hint="install the same version of flowrun on both sides")
 
 
-def _no_flowrun(place: str) -> ClusterError:
-    return ClusterError(
+def _no_flowrun(place: str) -> RefusedError:
+    return RefusedError(
         f"{place} does not speak flowrun's protocol", hint="check the address, and whether one side uses TLS"
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 from flowrun.api.state import KeyGroupRange
 from flowrun.core.elements import Event, RecordBatch
 from flowrun.core.record import record
+from flowrun.errors import StateError
 from flowrun.state.checkpoints import InFlight, KeptElement, KeyedTableState
 from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
 
@@ -25,6 +28,18 @@ class StorageDescriptor:
 
     job_folder: str
     shared: bool = False
+
+    def check_is_there(self) -> None:
+        """Pass if the folder can be seen from this process, as it can where the job was started.
+
+        Raises:
+            StateError: it cannot: what is written here would be missing from checkpoints.
+        """
+        if "://" not in self.job_folder and not os.path.isdir(self.job_folder):
+            raise StateError(
+                f"the folder of the job's checkpoints, '{self.job_folder}', is not there on {socket.gethostname()}",
+                hint="give all machines the same folder, or keep checkpoints in an object store",
+            )
 
     def open(self) -> SnapshotStorage:
         """What tasks write and read through. Takes no lock, and makes nothing."""

@@ -1,0 +1,105 @@
+"""`flowrun jobmanager FILE`: run one pipeline whose subtasks run in task managers, which join over the network."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flowrun.cli.arguments import (
+    ALLOW_NON_RESTORED,
+    COMMITTED_AFTER,
+    ViewOptions,
+    all_overrides,
+    parse_assignments,
+    pipeline_arguments,
+    view_options,
+)
+from flowrun.cli.cluster_arguments import DEFAULT_PORT, DEFAULT_SECRET, SECRET_FILE, AddressType, host_and_port
+
+if TYPE_CHECKING:
+    from flowrun.runtime.rpc.address import Address
+
+
+@click.command()
+@pipeline_arguments
+@click.option(
+    "--listen",
+    type=AddressType(),
+    default=f"127.0.0.1:{DEFAULT_PORT}",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where task managers join; port 0 is any free one. By default only those of this machine can.",
+)
+@SECRET_FILE
+@click.option(
+    "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
+)
+@ALLOW_NON_RESTORED
+@COMMITTED_AFTER
+@view_options
+@click.pass_context
+def jobmanager(
+    ctx: click.Context,
+    file: Path,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    parallelism: int | None,
+    listen: Address,
+    secret_file: Path,
+    from_savepoint: str | None,
+    allow_non_restored_state: bool,
+    committed_after: str,
+    view: ViewOptions,
+) -> None:
+    """Run a pipeline (.yaml, .sql) or the first job of a program (.py) on task managers, to its end or until it is stopped.
+
+    The pipeline waits until `flowrun taskmanager` processes have brought enough slots. One that dies is replaced by whoever started it, or
+    by slots that others have left; the job goes on from its last checkpoint.
+
+    All processes see the pipeline's folder, its working directory, its files and its checkpoints under the same paths.
+    """
+    from flowrun.cli.console import say
+    from flowrun.cli.job import JobRun, prepare, run_job
+    from flowrun.runners.compile import CompiledPipeline, compile_file
+    from flowrun.runners.job_text import job_text
+    from flowrun.runners.workers import check_runs_elsewhere
+    from flowrun.runtime.cluster.remote_workers import RemoteWorkers
+    from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+    from flowrun.runtime.rpc.link import Credentials
+    from flowrun.runtime.rpc.secret import read_or_create_secret
+
+    prepare(view)
+    values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
+    compiled = compile_file(file, given, values)
+    if compiled.is_batch:
+        raise click.UsageError("a pipeline in batch mode runs on Spark: flowrun run --mode batch")
+    check_runs_elsewhere(compiled.job_graph)
+    restored, leases = None, ctx.with_resource(ExitStack())
+    if from_savepoint is not None:
+        from flowrun.cli.restoring import in_order_of, locate_state
+        from flowrun.state.storage.leases import holding_leases
+
+        leases.enter_context(holding_leases())
+        restored = locate_state(from_savepoint, compiled.job_graph.name)
+        if isinstance(compiled, CompiledPipeline):
+            compiled = in_order_of(compiled, restored, file, given, values)
+    text = job_text(compiled.text, given, values)
+    credentials = Credentials(read_or_create_secret(secret_file.expanduser()))
+
+    def say_where(address: Address) -> None:
+        if not view.quiet:
+            at = "" if str(secret_file) == DEFAULT_SECRET else f" --secret-file {shlex.quote(str(secret_file))}"
+            say(f"task managers join with:\n  flowrun taskmanager --jobmanager {host_and_port(address)}{at}")
+
+    def cluster() -> WorkerCluster:
+        return WorkerCluster(RemoteWorkers(listen, credentials, say_where), text)
+
+    run = JobRun(
+        compiled, view, restored, allow_non_restored_state,
+        committed_after=committed_after, release=leases.close, cluster=cluster,
+    )  # fmt: skip
+    ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)

@@ -1,0 +1,73 @@
+"""`flowrun taskmanager`: offer slots of this machine to a job manager."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flowrun.cli.cluster_arguments import SECRET_FILE, AddressType
+
+if TYPE_CHECKING:
+    from flowrun.runtime.rpc.address import Address
+
+_ANY_HOST = ("", "0.0.0.0", "::")
+
+
+@click.command()
+@click.option("--jobmanager", "job_manager", type=AddressType(), required=True, metavar="HOST:PORT", help="To join.")
+@click.option("--slots", type=click.IntRange(1), help="How many are offered; by default one a processor core.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Of this machine, at which other task managers reach it; they exchange rows there.",
+)
+@SECRET_FILE
+@click.option(
+    "--patience",
+    metavar="DURATION",
+    default="5m",
+    show_default=True,
+    help="How long a job manager is looked for, at the beginning and after each job.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(("debug", "info", "warning", "error")),
+    default="info",
+    show_default=True,
+    help="Of the log on standard error.",
+)
+def taskmanager(
+    job_manager: Address, slots: int | None, host: str, secret_file: Path, patience: str, log_level: str
+) -> None:
+    """Join a job manager, run subtasks of its pipeline, and look for the next one when it is gone.
+
+    The pipeline's Python functions run in this process: whoever knows the secret can have it run code.
+    """
+    from flowrun.core.units import parse_duration_ms
+    from flowrun.runners.job_text import compile_opening
+    from flowrun.runners.workers import usable_cores
+    from flowrun.runtime.cluster.task_manager import TaskManagerOptions, run_task_manager
+    from flowrun.runtime.cluster.worker_process import WorkerOffer
+    from flowrun.runtime.process import tune_process
+    from flowrun.runtime.rpc.address import TcpAddress
+    from flowrun.runtime.rpc.link import Credentials
+    from flowrun.runtime.rpc.secret import read_secret
+
+    if host in _ANY_HOST:
+        raise click.BadParameter(f"'{host}' is every address; name one that others reach", param_hint="--host")
+    try:
+        patience_s = parse_duration_ms(patience) / 1000
+    except ValueError as error:
+        raise click.BadParameter(f"'{patience}' is no duration: {error}", param_hint="--patience") from None
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    tune_process()
+    credentials = Credentials(read_secret(secret_file.expanduser()))
+    offer = WorkerOffer(TcpAddress(host, 0), credentials, slots or usable_cores(), compile_opening)
+    run_task_manager(TaskManagerOptions(job_manager, offer, patience_s))

@@ -1,0 +1,144 @@
+"""A task manager: joins the cluster of a job manager, on this machine or another, and offers its slots.
+
+    flowrun taskmanager ──forks──▶ session: connects, serves, ends with the connection
+                        ──forks──▶ session …
+
+Each session is a process of its own, so nothing of one job manager's job is left for the next: no imported function, no working
+directory, no thread that hangs. A session that dies is replaced as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from contextlib import suppress
+from types import FrameType
+
+from flowrun.core.record import record
+from flowrun.errors import ClusterError, RefusedError
+from flowrun.runtime.cluster.fork_server import check_no_threads, die_with_parent, end_process
+from flowrun.runtime.cluster.worker_process import ROLE, WorkerOffer, serve_job_manager
+from flowrun.runtime.rpc.address import Address
+from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.link import Credentials, Link, open_link
+
+FIRST_RETRY_S = 0.1
+LONGEST_RETRY_S = 3.0
+_GAVE_UP = 3
+"""Exit code of a session that found no job manager; why is in a pipe to its parent."""
+_MOST_REASON_BYTES = 4096
+"""Which a pipe takes at once."""
+_AFTER_A_DEATH_S = 1.0
+"""Before a session takes the place of one that failed, so that one that cannot begin does not keep a core busy."""
+
+_log = logging.getLogger(__name__)
+
+
+@record(eq=False)
+class TaskManagerOptions:
+    """What a task manager is told.
+
+    Attributes:
+        job_manager: where the job manager listens.
+        offer: what each session brings.
+        patience_s: for how long a session looks for the job manager.
+    """
+
+    job_manager: Address
+    offer: WorkerOffer
+    patience_s: float
+
+
+def run_task_manager(options: TaskManagerOptions) -> None:
+    """Run sessions one after the other until a signal ends this process. To be called before the process starts a thread.
+
+    Raises:
+        ClusterError: no job manager was found in time, or it refuses this process.
+    """
+    check_no_threads()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    while True:
+        code = _run_session(options)
+        if code != 0:
+            how = f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
+            _log.warning("the process that ran subtasks %s: another takes its place", how)
+            time.sleep(_AFTER_A_DEATH_S)
+
+
+def _run_session(options: TaskManagerOptions) -> int:
+    """Run a session to its end in a process of its own; gives its exit code, or minus the signal that ended it.
+
+    Raises:
+        ClusterError: it gave up.
+    """
+    read_end, write_end = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        end_process(lambda: _session(options, parent, write_end))
+    os.close(write_end)
+    try:
+        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code == _GAVE_UP:
+            message, _, hint = os.read(read_end, _MOST_REASON_BYTES).decode(errors="replace").partition("\n")
+            raise ClusterError(message, hint=hint or None)
+    except KeyboardInterrupt:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        os.close(read_end)
+    return code
+
+
+def find_job_manager(address: Address, own: Introduction, credentials: Credentials, patience_s: float) -> Link:
+    """A control connection to the job manager. Blocks; tries again with growing pauses while nobody answers.
+
+    Raises:
+        ClusterError: nobody did within `patience_s`.
+        RefusedError: who answers will never work with this process.
+    """
+    until = time.monotonic() + patience_s
+    pause = FIRST_RETRY_S
+    while True:
+        try:
+            return open_link(address, own, Purpose.CONTROL, credentials)
+        except RefusedError:
+            raise
+        except ClusterError as error:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise ClusterError(
+                    f"no job manager was found within {patience_s:g} s: {error.message}", hint=error.hint
+                ) from error
+            _log.info("%s: trying again", error.message)
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LONGEST_RETRY_S)
+
+
+def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the parent answers them, and ends this process
+    die_with_parent(parent)
+    name = f"{socket.gethostname()[:40]}-{secrets.token_hex(3)}"
+    offer = options.offer
+    try:
+        link = find_job_manager(options.job_manager, Introduction(ROLE, name), offer.credentials, options.patience_s)
+        reason = serve_job_manager(link, offer, name)
+    except ClusterError as error:
+        os.write(reasons, f"{error.message}\n{error.hint or ''}".encode()[:_MOST_REASON_BYTES])
+        os._exit(_GAVE_UP)
+    _log.info("the job manager is gone (%s)", reason)
+    os._exit(0)  # subtasks may still be at work: nobody needs them
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

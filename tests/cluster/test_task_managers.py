@@ -1,0 +1,137 @@
+"""`flowrun jobmanager` and `flowrun taskmanager`: jobs as text, compiled by each process, over TCP."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
+from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.running import json_rows
+
+Process = subprocess.Popen[str]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def cluster(folder: Path, *job: object, managers: int = 2) -> Iterator[tuple[Process, list[Process]]]:
+    """A job manager with a job, and task managers of one slot each."""
+    place, secret = f"127.0.0.1:{free_port()}", folder / "secret"
+    with ExitStack() as stack:
+        run = stack.enter_context(
+            started("jobmanager", *job, "--listen", place, "--secret-file", secret, "--no-live", cwd=folder)
+        )
+        wait_for(secret.exists, run)
+        joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 1)
+        yield run, [stack.enter_context(started(*joining, cwd=folder)) for _ in range(managers)]
+
+
+def newest(folder: Path) -> int:
+    found = checkpoints(folder / "state")
+    return int(found[-1].name.removeprefix("chk-")) if found else 0
+
+
+def end(manager: Process, number: signal.Signals = signal.SIGTERM) -> str:
+    sessions = children(manager.pid)
+    manager.send_signal(number)
+    _, said = manager.communicate(timeout=20)
+    assert not any(map(is_alive, sessions))
+    return said
+
+
+def test_a_job_runs_on_task_managers_and_survives_them(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=40_000)
+    with cluster(tmp_path, file) as (run, managers):
+        wait_for(lambda: newest(tmp_path), run)
+        for session in children(managers[0].pid):
+            kill(session)
+        known = newest(tmp_path)
+        wait_for(lambda: newest(tmp_path) > known + 1, run)
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 0, said
+        assert "another takes its place" in end(managers[0])
+        assert "the job manager is gone" in end(managers[1], signal.SIGINT)
+    check_counts(tmp_path, 40_000)
+
+
+def test_who_has_another_secret_is_refused(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path)
+    (tmp_path / "other").write_text("5" * 64)
+    (tmp_path / "other").chmod(0o600)
+    with cluster(tmp_path, file, managers=0) as (run, _):
+        place = str(run.args[run.args.index("--listen") + 1])  # type: ignore[union-attr,index,arg-type]
+        with started("taskmanager", "--jobmanager", place, "--secret-file", "other", cwd=tmp_path) as stranger:
+            _, said = stranger.communicate(timeout=20)
+    assert stranger.returncode == 1
+    assert "refused the connection: it has another shared secret" in said
+
+
+def test_nobody_is_looked_for_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("5" * 64)
+    (tmp_path / "secret").chmod(0o600)
+    place = f"127.0.0.1:{free_port()}"
+    joining = ("taskmanager", "--jobmanager", place, "--secret-file", "secret", "--patience", "300ms")
+    with started(*joining, cwd=tmp_path) as alone:
+        _, said = alone.communicate(timeout=20)
+    assert alone.returncode == 1
+    assert "no job manager was found within 0.3 s" in said
+
+
+def test_secret_values_of_the_command_line_reach_the_task_managers_and_nobody_else(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=2_000, rate=1_000_000)
+    file.write_text(file.read_text().replace("path: out", "path: '${PLACE}'"))
+    with cluster(tmp_path, file, "--secret-var", "PLACE=out/treasure") as (run, managers):
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 0, said
+        said += "".join(map(end, managers))
+    assert "treasure" not in said
+    assert json_rows(tmp_path / "out" / "treasure")
+
+
+@pytest.mark.exhaustive
+def test_a_process_that_compiles_another_job_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_pipeline(tmp_path)
+    file.write_text(file.read_text().replace("fields.k.max: 20", "fields.k.max: ${MOST_KEYS}"))
+    monkeypatch.setenv("MOST_KEYS", "20")
+    place, secret = f"127.0.0.1:{free_port()}", tmp_path / "secret"
+    with started("jobmanager", file, "--listen", place, "--secret-file", secret, cwd=tmp_path) as run:
+        wait_for(secret.exists, run)
+        monkeypatch.setenv("MOST_KEYS", "30")
+        joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 2)
+        with started(*joining, cwd=tmp_path):
+            _, said = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert "is compiled otherwise in this process than by the job manager" in said
+
+
+@pytest.mark.exhaustive
+def test_programs_run_on_task_managers(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "from flowrun.core.schema import Schema\n"
+        "from flowrun.core.types import BIGINT\n"
+        "from flowrun.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment('doubled', parallelism=2)\n"
+        "numbers = Schema.of(n=BIGINT)\n"
+        "options = {'number-of-rows': 1000, 'rows-per-second': 1000000, 'fields.n.kind': 'sequence',"
+        " 'fields.n.start': 0, 'fields.n.end': 999}\n"
+        "stream = env.from_connector('datagen', numbers, options, name='numbers')\n"
+        "doubled = stream.rebalance().map(lambda row: {'n': 2 * row['n']}, numbers)\n"
+        "doubled.to_connector('filesystem', {'path': 'out'}, format='json', name='out')\n"
+        "env.execute()\n"
+    )
+    with cluster(tmp_path, "job.py") as (run, _):
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert sorted(row["n"] for row in json_rows(tmp_path / "out")) == list(range(0, 2000, 2))  # type: ignore[type-var]
