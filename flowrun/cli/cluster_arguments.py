@@ -47,7 +47,7 @@ SECRET_FILE = click.option(
 def host_and_port(address: Address) -> str:
     """As users type it.
 
-    >>> host_and_port(TcpAddress("127.0.0.1", 6123))
+    >>> host_and_port(parse_address("tcp://127.0.0.1:6123"))
     '127.0.0.1:6123'
     """
     return str(address).removeprefix("tcp://")

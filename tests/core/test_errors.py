@@ -25,6 +25,7 @@ EXAMPLES = [
     errors.DataError("row", row=3, hint="h"),
     errors.StateError("damaged", hint="h"),
     errors.ClusterError("unknown", hint="h"),
+    errors.RefusedError("another version", hint="h"),
     errors.RpcError("no value", hint="h"),
     errors.ConnectionOverError("over", hint="h"),
     errors.FencingError("stale", hint="h"),
