@@ -63,6 +63,7 @@ def imported_packages(package: Path) -> set[str]:
     return found - {package.name}
 
 
+@pytest.mark.exhaustive
 def test_packages_import_what_the_table_says() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section("The house"), re.MULTILINE)
     said = {package: set(re.findall(r"`(\w+)`", imports)) for package, imports in rows}

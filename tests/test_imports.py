@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 MOST_NAMES = 12
 
@@ -35,6 +37,7 @@ def names_taken(path: Path) -> dict[str, set[str]]:
     return taken
 
 
+@pytest.mark.exhaustive
 def test_no_module_takes_many_names_of_another() -> None:
     files = sorted((ROOT / "flowrun").rglob("*.py"))
     taken = {(path, module): names for path in files for module, names in names_taken(path).items()}

@@ -52,7 +52,7 @@ def end(manager: Process, number: signal.Signals = signal.SIGTERM) -> str:
 
 
 def test_a_job_runs_on_task_managers_and_survives_them(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=40_000)
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=30_000)
     with cluster(tmp_path, file) as (run, managers):
         wait_for(lambda: newest(tmp_path), run)
         for session in children(managers[0].pid):
@@ -63,7 +63,7 @@ def test_a_job_runs_on_task_managers_and_survives_them(tmp_path: Path) -> None:
         assert run.returncode == 0, said
         assert "another takes its place" in end(managers[0])
         assert "the job manager is gone" in end(managers[1], signal.SIGINT)
-    check_counts(tmp_path, 40_000)
+    check_counts(tmp_path, 30_000)
 
 
 def test_who_has_another_secret_is_refused(tmp_path: Path) -> None:
@@ -78,6 +78,7 @@ def test_who_has_another_secret_is_refused(tmp_path: Path) -> None:
     assert "refused the connection: it has another shared secret" in said
 
 
+@pytest.mark.exhaustive
 def test_nobody_is_looked_for_for_ever(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("5" * 64)
     (tmp_path / "secret").chmod(0o600)

@@ -22,6 +22,7 @@ from tests.end_to_end.processes import begun, checkpoints, started, wait_for
 from tests.slices import everyday
 
 
+@pytest.mark.exhaustive
 def test_a_report_says_what_one_process_says(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, rows=3000, rate=1_000_000)
     reports = []
@@ -63,6 +64,7 @@ def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
 
 
 @pytest.mark.parametrize(("kills", "rows"), everyday([(3, 50_000), (8, 100_000)], 2))
+@pytest.mark.exhaustive
 def test_a_job_survives_workers_that_are_killed_while_they_are_young(tmp_path: Path, kills: int, rows: int) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=rows)
     with started("run", file, "--workers", 2, cwd=tmp_path) as run:
@@ -184,6 +186,7 @@ def test_what_functions_print_comes_out_line_by_line_and_all_of_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", everyday(range(8), 8))
+@pytest.mark.exhaustive
 def test_stages_of_batch_mode_survive_a_worker(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     restart = "embedded_mode: batch\n  restart: {strategy: fixed_delay, attempts: 20, delay: 0s}"
@@ -200,6 +203,7 @@ def test_stages_of_batch_mode_survive_a_worker(tmp_path: Path, seed: int) -> Non
 @pytest.mark.parametrize(
     ("seed", "how"), everyday([(n, how) for n in range(4) for how in ("", "--drain", "--savepoint=sp")], 12)
 )
+@pytest.mark.exhaustive
 def test_a_worker_that_dies_while_the_job_is_stopped_costs_nothing(
     tmp_path: Path, seed: int, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +259,7 @@ def test_a_program_with_threads_runs_in_one_process_unless_workers_are_asked_for
     assert run.returncode == 0, said
 
 
+@pytest.mark.exhaustive
 def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = tmp_path / ("x" * 100)
     long.mkdir()

@@ -12,6 +12,7 @@ from tests.slices import everyday
 
 
 @pytest.mark.parametrize("unaligned", everyday([True, False], 2))
+@pytest.mark.exhaustive
 def test_five_kills_at_random_times(tmp_path: Path, unaligned: bool) -> None:
     rows = 120_000
     file = write_pipeline(tmp_path, rows=rows, rate=40_000, unaligned=unaligned)

@@ -20,6 +20,7 @@ from flowrun.runners.control_endpoint import MOST_CONNECTIONS, ControlEndpoint
 from flowrun.runners.registry import JobRegistry, new_entry
 from flowrun.runtime.lifecycle import JobState
 from tests.runners.control_fakes import FakeJob, controlled
+from tests.slices import everyday
 
 
 @pytest.fixture
@@ -208,7 +209,7 @@ def test_nonsense_does_no_harm(endpoint: ControlEndpoint, sent: bytes) -> None:
     assert client(endpoint).describe()["name"] == "orders"
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /v1/job HTTP/1.1\r\n"])
+@pytest.mark.parametrize("sent", everyday([b"", b"GET /v1/job HTTP/1.1\r\n"], 2))
 def test_connections_that_are_held_open_neither_lock_the_owner_out_nor_delay_the_end(
     endpoint: ControlEndpoint, sent: bytes
 ) -> None:

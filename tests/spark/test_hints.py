@@ -58,6 +58,7 @@ def test_columns_that_no_record_has_are_warned_about(
 
 
 @pytest.mark.everyday
+@pytest.mark.exhaustive
 def test_workers_that_read_a_part_of_the_files_do_not_take_it_for_the_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

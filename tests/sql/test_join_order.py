@@ -34,6 +34,7 @@ def test_joins_answer_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "least"), everyday([(6, 1), (16, 6)], 2))
+@pytest.mark.exhaustive
 def test_many_of_them_move(seeds: int, least: int, tmp_path: Path) -> None:
     """Else the test above compares nothing."""
     moved = 0

@@ -121,7 +121,7 @@ def test_windows_grouped_again_keep_their_bounds(zone: str, parallelism: int, tm
     assert bag(found) == bag(wanted)
 
 
-@pytest.mark.parametrize("zone", everyday(ZONES, 4))
+@pytest.mark.parametrize("zone", everyday(ZONES, len(ZONES)))
 @pytest.mark.parametrize("parallelism", everyday([3, 1], 2))
 def test_windows_are_joined_and_ranked_when_they_are_over(zone: str, parallelism: int, tmp_path: Path) -> None:
     rows = events(zone, 7)

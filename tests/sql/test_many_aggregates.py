@@ -34,6 +34,7 @@ WINDOW = "TABLE(TUMBLE(TABLE (SELECT *, PROCTIME() AS at FROM t), DESCRIPTOR(at)
 
 
 @pytest.mark.parametrize("rows", everyday([WINDOW, "t"], 2), ids=["window", "table"])
+@pytest.mark.exhaustive
 def test_1999_sums_over_one_row_are_right(rows: str, tmp_path: Path) -> None:
     run_embedded(compiled(tmp_path, 1999, rows).job_graph)
     (row,) = json_rows(tmp_path / "out")

@@ -141,6 +141,7 @@ def bag(folder: Path) -> Counter[str]:
     return Counter(str(sorted(row.items())) for row in json_rows(folder))
 
 
+@pytest.mark.exhaustive
 def test_nexmark_gives_what_a_long_enough_delay_gives(tmp_path: Path) -> None:
     runs = [
         ("ts - INTERVAL '1' MINUTE", 1, 100_000),

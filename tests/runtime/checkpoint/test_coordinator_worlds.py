@@ -149,6 +149,7 @@ def test_all_orders_of_two_periodic_checkpoints_at_a_time() -> None:
     assert explore(settings, {}, last_id=2) > 600
 
 
+@pytest.mark.exhaustive
 def test_all_orders_of_a_checkpoint_and_a_savepoint() -> None:
     settings = CheckpointSettings(INTERVAL, timeout_ms=2 * INTERVAL, min_pause_ms=INTERVAL, tolerable_failures=5)
     assert explore(settings, {"save": SAVEPOINT}, last_id=2) > 500
