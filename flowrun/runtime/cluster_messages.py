@@ -7,6 +7,7 @@ All messages are frozen values of plain data. One control connection a worker ca
 | `resource-manager` | job manager | `ResourceManagerGateway` |
 | `job-master/ID` | job manager | `JobMasterGateway` |
 | `job-observer/ID` | job manager | `JobObserverGateway` |
+| `job-files/ID` | job manager | `JobFilesGateway` |
 | `task-executor` | worker | `WorkerGateway` |
 | `tasks/ID` | worker | `TaskExecutorGateway` of one job |
 """
@@ -37,6 +38,11 @@ def job_observer_endpoint(job_id: str) -> str:
     return f"job-observer/{job_id}"
 
 
+def job_files_endpoint(job_id: str) -> str:
+    """Where workers get the files of a job."""
+    return f"job-files/{job_id}"
+
+
 def tasks_endpoint(job_id: str) -> str:
     """Where a worker takes calls for the subtasks of one job."""
     return f"tasks/{job_id}"
@@ -64,16 +70,33 @@ class WorkerRegistration:
 
 
 @record
+class JobFile:
+    """A file that travels with a job, by what it contains.
+
+    Attributes:
+        path: below the folder of the pipeline, with `/`.
+        digest: SHA-256 of the content, 64 hexadecimal digits; `JobFilesGateway` gives the content for it.
+        size: bytes.
+    """
+
+    path: str
+    digest: str
+    size: int
+
+
+@record
 class JobText:
     """A job as it travels to processes that did not compile it: they compile it again, to the same job graph.
 
     Attributes:
-        pipeline: its text, and what the command line added. Its folders, and the files in them, are the same in all processes.
+        pipeline: its text, and what the command line added.
         secrets: name → value of what `pipeline.withheld` names. They go over authenticated connections only, and are not stored.
+        files: the Python modules beside the pipeline that it needs. Functions are imported from these, and from installed packages.
     """
 
     pipeline: PipelineText
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: tuple[JobFile, ...] = ()
 
 
 @record
@@ -115,11 +138,23 @@ class JobObserverGateway(Protocol):
         ...
 
 
+class JobFilesGateway(Protocol):
+    """Where a worker gets what it does not have of a job."""
+
+    def read_file(self, digest: str) -> bytes:
+        """The content of a file that the job's text lists. Waits for the answer.
+
+        Raises:
+            ClusterError: no file of the job has this digest.
+        """
+        ...
+
+
 class WorkerGateway(Protocol):
     """What the job manager calls."""
 
     def open_job(self, opening: JobOpening) -> None:
-        """Get ready for subtasks of a job. If that fails, each deployment reports why."""
+        """Get ready for subtasks of a job: calls for them wait until it is. If that fails, each deployment reports why."""
         ...
 
     def describe_stuck(self, job_id: str, attempt_ids: tuple[str, ...]) -> tuple[str, ...]:
