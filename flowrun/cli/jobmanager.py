@@ -60,12 +60,13 @@ def jobmanager(
     The pipeline waits until `flowrun taskmanager` processes have brought enough slots. One that dies is replaced by whoever started it, or
     by slots that others have left; the job goes on from its last checkpoint.
 
-    All processes see the pipeline's folder, its working directory, its files and its checkpoints under the same paths.
+    The pipeline travels as text, with the Python modules beside it that it imports. All processes see the files that it reads and writes,
+    and its checkpoints, under the same paths.
     """
     from flowrun.cli.console import say
     from flowrun.cli.job import JobRun, prepare, run_job
     from flowrun.runners.compile import CompiledPipeline, compile_file
-    from flowrun.runners.job_text import job_text
+    from flowrun.runners.job_text import sent_job
     from flowrun.runners.workers import check_runs_elsewhere
     from flowrun.runtime.cluster.remote_workers import RemoteWorkers
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
@@ -87,7 +88,7 @@ def jobmanager(
         restored = locate_state(from_savepoint, compiled.job_graph.name)
         if isinstance(compiled, CompiledPipeline):
             compiled = in_order_of(compiled, restored, file, given, values)
-    text = job_text(compiled.text, given, values)
+    sent = sent_job(compiled.text, given, values)
     credentials = Credentials(read_or_create_secret(secret_file.expanduser()))
 
     def say_where(address: Address) -> None:
@@ -96,7 +97,7 @@ def jobmanager(
             say(f"task managers join with:\n  flowrun taskmanager --jobmanager {host_and_port(address)}{at}")
 
     def cluster() -> WorkerCluster:
-        return WorkerCluster(RemoteWorkers(listen, credentials, say_where), text)
+        return WorkerCluster(RemoteWorkers(listen, credentials, say_where), sent.text, sent.files)
 
     run = JobRun(
         compiled, view, restored, allow_non_restored_state,

@@ -51,6 +51,7 @@ def taskmanager(
     from flowrun.core.units import parse_duration_ms
     from flowrun.runners.job_text import compile_opening
     from flowrun.runners.workers import usable_cores
+    from flowrun.runtime.cluster.job_files import users_cache
     from flowrun.runtime.cluster.task_manager import TaskManagerOptions, run_task_manager
     from flowrun.runtime.cluster.worker_process import WorkerOffer
     from flowrun.runtime.process import tune_process
@@ -70,4 +71,7 @@ def taskmanager(
     tune_process()
     credentials = Credentials(read_secret(secret_file.expanduser()))
     offer = WorkerOffer(TcpAddress(host, 0), credentials, slots or usable_cores(), compile_opening)
-    run_task_manager(TaskManagerOptions(job_manager, offer, patience_s))
+    try:
+        run_task_manager(TaskManagerOptions(job_manager, offer, patience_s))
+    finally:
+        users_cache().sweep()

@@ -12,8 +12,12 @@ from flowrun.errors import ClusterError
 from flowrun.graph.job_graph import JobGraph, JobSettings, JobVertex
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_RANDOM_ID = re.compile(rb"[0-9a-f]{32}")
+"""By which pickles of classes know a class again in one process."""
 _DIGITS = 16
 _SETTINGS = "settings"
+_OF_ONE_PROCESS = frozenset({"search_path"})
+"""Fields that say where a process has its copy of the user's modules."""
 
 
 def fingerprint(job_graph: JobGraph) -> str:
@@ -62,7 +66,7 @@ def _texts(value: object, above: tuple[int, ...]) -> Iterator[str]:
         yield str(value)
     elif is_dataclass(value) and not isinstance(value, type):
         yield f"{type(value).__qualname__}("
-        for field in fields(value):
+        for field in (f for f in fields(value) if f.name not in _OF_ONE_PROCESS):
             yield field.name
             yield from _texts(getattr(value, field.name, None), inside)
         yield ")"
@@ -79,6 +83,8 @@ def _texts(value: object, above: tuple[int, ...]) -> Iterator[str]:
         for item in value:
             yield from _texts(item, inside)
         yield "]"
+    elif isinstance(value, bytes):  # code that goes by value
+        yield repr(_RANDOM_ID.sub(b"", value))
     elif callable(value) and hasattr(value, "__qualname__"):
         yield f"{getattr(value, '__module__', '')}.{value.__qualname__}"
     else:

@@ -172,17 +172,19 @@ def compile_kept(
     return _compile(path, loaded, text, kept.table_rows)
 
 
-def compile_sent(text: PipelineText, variables: Mapping[str, str]) -> CompiledPipeline:
+def compile_sent(text: PipelineText, variables: Mapping[str, str], modules: Path) -> CompiledPipeline:
     """Everything up to the job graph, from the text of a pipeline that another process has compiled, to the same as there.
 
     Args:
         text: what is kept of it.
         variables: values for `${NAME}`, with those that are withheld.
+        modules: where the modules that were beside it are in this process.
 
     Raises:
         PipelineError: as `compile_pipeline`.
     """
-    loaded = load_text(SourceText(text.file_name, text.text), Path(text.directory), variables, text.overrides)
+    source, functions = SourceText(text.file_name, text.text), functions_beside(modules)
+    loaded = load_text(source, Path(text.directory), variables, text.overrides, functions=functions)
     return _compile(Path(text.file_name), loaded, text, text.table_rows)
 
 

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn, TypeVar
 
 from flowrun.core.record import record
@@ -83,22 +84,31 @@ class CompiledProgram:
         return render_graphs(self.name, self.transformations, self.stream_graph, self.job_graph, stage, output)
 
 
-def run_program(path: Path, executor: PipelineExecutor) -> None:
+def run_program(path: Path, executor: PipelineExecutor, modules: Path | None = None) -> None:
     """Run a program; its jobs go to the executor.
+
+    Args:
+        path: the program's file; it stands in messages and in code that goes to tasks.
+        executor: of its jobs.
+        modules: where a copy of the program, and of the modules beside it, is to be taken from instead.
 
     Raises:
         PipelineError: the program cannot be read, or fails before it has run a job.
         FlowrunError: what the executor raises; or the program fails afterwards.
     """
-    if not path.is_file():
-        raise PipelineError.of(f"cannot read '{path}': there is no such file")
+    file = path if modules is None else modules / path.name
+    if not file.is_file():
+        raise PipelineError.of(f"cannot read '{file}': there is no such file")
     counting = _Counting(executor)
-    folder = str(path.parent.absolute())
+    folder = str(file.parent.absolute())
     arguments, sys.argv = sys.argv, [str(path)]
     sys.path.insert(0, folder)
     try:
         with executing(counting):
-            runpy.run_path(str(path), run_name="__main__")
+            if modules is None:
+                runpy.run_path(str(path), run_name="__main__")
+            else:
+                _run_copy(file.read_bytes(), str(path))
     except FlowrunError:
         raise
     except Exception as error:
@@ -106,6 +116,17 @@ def run_program(path: Path, executor: PipelineExecutor) -> None:
     finally:
         sys.argv = arguments
         sys.path.remove(folder)
+
+
+def _run_copy(source: bytes, name: str) -> None:
+    """Run a program whose file is elsewhere, so that its code is the same as if it were read from the file `name`."""
+    main = ModuleType("__main__")
+    main.__file__, main.__package__ = name, ""  # as `runpy` does; code that goes by value has them with it
+    before, sys.modules["__main__"] = sys.modules["__main__"], main
+    try:
+        exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
+    finally:
+        sys.modules["__main__"] = before
 
 
 def compile_program(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> CompiledProgram:
@@ -121,15 +142,45 @@ def compile_program(path: Path, variables: Mapping[str, str], overrides: Mapping
     raise no_job(path)
 
 
+def compile_sent_program(text: PipelineText, variables: Mapping[str, str], modules: Path) -> CompiledProgram:
+    """The first job of a program that another process has compiled, the same as there.
+
+    Args:
+        text: what is kept of the program.
+        variables: that it is given, with those that are withheld.
+        modules: where the program and the modules beside it are in this process.
+
+    Raises:
+        PipelineError: as `compile_program`.
+    """
+    path = Path(text.file_name)
+    try:
+        run_program(path, _Stopping(path, variables, text.overrides, text), modules)
+    except _Stopped as stopped:
+        return stopped.compiled
+    raise no_job(path)
+
+
 def no_job(path: Path) -> PipelineError:
     """The error of a program that ended without a job."""
     return PipelineError.of(f"{path}: the program ended without running a job", "end it with env.execute()")
 
 
 def compile_environment(
-    environment: StreamExecutionEnvironment, path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]
+    environment: StreamExecutionEnvironment,
+    path: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    text: PipelineText | None = None,
 ) -> CompiledProgram:
     """The job that an environment of a program has now, with what the command line says in place of the program's settings.
+
+    Args:
+        environment: of the program.
+        path: the program's file.
+        variables: that it was given.
+        overrides: of its settings.
+        text: what is kept of the program; None: it is read from the file.
 
     Raises:
         PipelineError: the job is wrong, or one of the settings.
@@ -139,7 +190,7 @@ def compile_environment(
         if isinstance(source.factory, SourceOperatorFactory):  # it was made with the program's own settings
             source.factory = replace(source.factory, batch_rows=environment.settings.job.batch_rows)
     graph, job_graph = environment.graphs()
-    text = program_text_to_keep(path, variables, overrides)
+    text = text or program_text_to_keep(path, variables, overrides)
     return CompiledProgram(environment.name, environment.sinks, graph, job_graph, text)
 
 
@@ -252,16 +303,26 @@ class _Stopped(BaseException):
 class _Stopping:
     """Stops a program at its first job."""
 
-    def __init__(self, path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        variables: Mapping[str, str],
+        overrides: Mapping[str, str],
+        text: PipelineText | None = None,
+    ) -> None:
         self._path = path
         self.variables = variables
         self._overrides = overrides
+        self._text = text
 
     def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
-        raise _Stopped(compile_environment(environment, self._path, self.variables, self._overrides))
+        self._stop(environment)
 
     def execute_async(self, environment: StreamExecutionEnvironment) -> JobClient:
-        raise _Stopped(compile_environment(environment, self._path, self.variables, self._overrides))
+        self._stop(environment)
+
+    def _stop(self, environment: StreamExecutionEnvironment) -> NoReturn:
+        raise _Stopped(compile_environment(environment, self._path, self.variables, self._overrides, self._text))
 
 
 JobRunner = Callable[[CompiledProgram], JobResult]

@@ -69,8 +69,19 @@ class TablePath:
 
     @property
     def local_path(self) -> str:
-        """The absolute local path; it has a meaning only if `is_local`."""
-        return os.path.abspath(os.path.join(self.folder, os.path.expanduser(self.text.removeprefix("file://"))))
+        """The absolute local path; it has a meaning only if `is_local`.
+
+        Raises:
+            OptionError: it is relative, and the working directory of the job is not on this machine.
+        """
+        path = os.path.join(self.folder, os.path.expanduser(self.text.removeprefix("file://")))
+        if _missing_start is not None and not os.path.isabs(path):
+            raise OptionError(
+                "path",
+                f"path '{self.text}' is relative to the working directory of the job, {_missing_start}, which is not on this machine",
+                hint="give an absolute path that all machines see, or make that directory on each of them",
+            )
+        return os.path.abspath(path)
 
     def open(self) -> tuple[pafs.FileSystem, str]:
         """(the file system, the path on it); for a glob the path of the folder before its first wildcard.
@@ -103,6 +114,15 @@ class TablePath:
         rest = self.local_path if self.is_local else self._parts[0]
         head = rest[: _first_wildcard(rest)].rpartition("/")[0]
         return re.compile(re.escape(base.rstrip("/")) + _translate(rest[len(head) :]))
+
+
+_missing_start: str | None = None
+
+
+def relative_paths_start_nowhere(directory: str) -> None:
+    """From now on local paths that are relative are errors in this process: the working directory that they start in is not here."""
+    global _missing_start  # noqa: PLW0603 - as the working directory itself is
+    _missing_start = directory
 
 
 def _first_wildcard(text: str) -> int:

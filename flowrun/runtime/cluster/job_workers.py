@@ -11,10 +11,13 @@ from flowrun.api.source import Split
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import PartitionId
+from flowrun.runtime.cluster.job_files import NO_FILES, JobFiles
 from flowrun.runtime.cluster.resource_manager import ConnectedWorker, ResourceManager
 from flowrun.runtime.cluster_messages import (
+    JobFilesGateway,
     JobObserverGateway,
     JobOpening,
+    job_files_endpoint,
     job_master_endpoint,
     job_observer_endpoint,
     tasks_endpoint,
@@ -33,10 +36,14 @@ class JobWorkers:
         opening: what each worker is told of the job.
         manager: knows the workers.
         metrics: where the reports of all workers come together.
+        files: that the job's text lists.
     """
 
-    def __init__(self, opening: JobOpening, manager: ResourceManager, metrics: MetricReports) -> None:
+    def __init__(
+        self, opening: JobOpening, manager: ResourceManager, metrics: MetricReports, files: JobFiles = NO_FILES
+    ) -> None:
         self._opening = opening
+        self._files = files
         self._manager = manager
         self._metrics = metrics
         self._job_master: JobMaster | None = None
@@ -124,6 +131,7 @@ class JobWorkers:
                 _log.warning("%s could not close job '%s': %s", worker, self._opening.job_name, error.message)
             worker.connection.withdraw(job_master_endpoint(job_id))
             worker.connection.withdraw(job_observer_endpoint(job_id))
+            worker.connection.withdraw(job_files_endpoint(job_id))
 
     def report_metrics(self, worker: str, report: MetricsReport) -> None:
         """See `JobObserverGateway`; comes from the reader threads of connections."""
@@ -137,6 +145,7 @@ class JobWorkers:
         assert self._job_master is not None
         worker.connection.serve(job_master_endpoint(self._opening.job_id), JobMasterGateway, self._job_master)
         worker.connection.serve(job_observer_endpoint(self._opening.job_id), JobObserverGateway, self)
+        worker.connection.serve(job_files_endpoint(self._opening.job_id), JobFilesGateway, self._files)
         worker.gateway.open_job(self._opening)
 
     def _tell(self, attempt_id: str, call: Callable[[TaskExecutorGateway], None]) -> None:

@@ -17,15 +17,19 @@ from flowrun.errors import ConnectionOverError, InternalError
 from flowrun.graph.execution_graph import PartitionId, build_execution_graph
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.cluster.job_files import FetchFile
 from flowrun.runtime.cluster_messages import (
+    JobFilesGateway,
     JobObserverGateway,
     JobOpening,
+    job_files_endpoint,
     job_master_endpoint,
     job_observer_endpoint,
     tasks_endpoint,
 )
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.local_cluster import LocalTaskExecutor
+from flowrun.runtime.mailbox import Mail, Mailbox
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
@@ -47,8 +51,9 @@ from flowrun.runtime.watchdog.job_board import JobBoard
 METRICS_EVERY_MS = 250
 """How often a worker reports the metrics of each job."""
 
-JobGraphs = Callable[[JobOpening], JobGraph]
-"""Gives the job graph of a job that is about to be opened: compiled from its text, or inherited. Raises FlowrunError."""
+JobGraphs = Callable[[JobOpening, FetchFile], JobGraph]
+"""Gives the job graph of a job that is about to be opened: compiled from its text, with files that the job manager gives; or inherited.
+Raises FlowrunError."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,20 +96,27 @@ class TaskExecutor:
         self._spill_dir = spill_dir
         self._lock = threading.Lock()
         self._jobs: dict[str, _HostedJob] = {}
+        self._threads: dict[str, _JobThread] = {}
 
     def open_job(self, opening: JobOpening) -> None:
-        """Get ready for subtasks of a job; see `WorkerGateway`."""
+        """Get ready for subtasks of a job; see `WorkerGateway`. The job is opened on a thread of its own, on which its calls wait."""
+        thread, tasks = _JobThread(opening.job_name), _Tasks()
+        with self._lock:
+            self._threads[opening.job_id] = thread
+        self._connection.serve(tasks_endpoint(opening.job_id), TaskExecutorGateway, tasks, post=thread.post)
+        thread.post(lambda: self._open(opening, tasks))
+
+    def _open(self, opening: JobOpening, tasks: _Tasks) -> None:
         job_master = self._connection.gateway(JobMasterGateway, job_master_endpoint(opening.job_id))
         try:
             job = self._host(opening, job_master)
         except Exception as error:
             _log.warning("job '%s' cannot run here: %s", opening.job_name, error)
-            refusing = _Refusing(error, job_master)
-            self._connection.serve(tasks_endpoint(opening.job_id), TaskExecutorGateway, refusing)
+            tasks.target = _Refusing(error, job_master)
             return
         with self._lock:
             self._jobs[opening.job_id] = job
-        self._connection.serve(tasks_endpoint(opening.job_id), TaskExecutorGateway, job.executor)
+        tasks.target = job.executor
 
     def describe_stuck(self, job_id: str, attempt_ids: tuple[str, ...]) -> tuple[str, ...]:
         """Which of these subtasks still run; see `WorkerGateway`."""
@@ -114,13 +126,21 @@ class TaskExecutor:
 
     def close_job(self, job_id: str, stuck: tuple[str, ...]) -> MetricsReport:
         """End a job here; see `WorkerGateway`."""
+        self._connection.withdraw(tasks_endpoint(job_id))
+        with self._lock:
+            thread = self._threads.pop(job_id, None)
+        if thread is not None:
+            thread.end()
         with self._lock:
             job = self._jobs.pop(job_id, None)
-        self._connection.withdraw(tasks_endpoint(job_id))
         return MetricsReport() if job is None else job.close(stuck)
 
     def close(self) -> None:
         """The job manager is gone: cancel all subtasks, and free what their jobs had. Idempotent."""
+        with self._lock:
+            threads, self._threads = list(self._threads.values()), {}
+        for thread in threads:
+            thread.end()
         with self._lock:
             jobs, self._jobs = list(self._jobs.values()), {}
         for job in jobs:
@@ -129,7 +149,8 @@ class TaskExecutor:
             job.close(())
 
     def _host(self, opening: JobOpening, job_master: JobMasterGateway) -> _HostedJob:
-        job_graph = _with_key_groups(self._graphs(opening), opening)
+        files = self._connection.gateway(JobFilesGateway, job_files_endpoint(opening.job_id))
+        job_graph = _with_key_groups(self._graphs(opening, files.read_file), opening)
         check_fingerprint(job_graph, opening.fingerprint)
         self._clock.not_before(opening.not_before_ms)
         if opening.storage is None:
@@ -154,6 +175,49 @@ class TaskExecutor:
 
         executor.connect(_JobMasterOfSubtasks(job_master, metrics, report))
         return _HostedJob(executor, metrics, report, self._timers)
+
+
+class _JobThread:
+    """Opens one job, and takes the calls for its subtasks afterwards, in their order, so that the connection's thread waits for none."""
+
+    def __init__(self, job_name: str) -> None:
+        self._mailbox = Mailbox()
+        self._thread = threading.Thread(target=self._run, name=f"flowrun-job-{job_name}", daemon=True)
+        self._thread.start()
+
+    def post(self, mail: Mail) -> bool:
+        """Run a mail after those that were posted before; False if the thread has ended."""
+        return self._mailbox.put(mail)
+
+    def end(self) -> None:
+        """Run what was posted, and end. Blocks."""
+        self._mailbox.put(self._stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with suppress(_JobThreadEnded):
+            while True:
+                self._mailbox.wait_for_mail()
+                mail = self._mailbox.take_nowait()
+                if mail is not None:
+                    mail()
+        self._mailbox.close()
+
+    def _stop(self) -> None:
+        raise _JobThreadEnded
+
+
+class _JobThreadEnded(Exception):
+    """A thread of a job is to end."""
+
+
+class _Tasks:
+    """The subtasks of a job that is opened: calls reach them, and are made after the opening only."""
+
+    target: TaskExecutorGateway
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.target, name)
 
 
 class _HostedJob:

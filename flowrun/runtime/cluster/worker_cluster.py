@@ -12,6 +12,7 @@ from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.fingerprint import fingerprint
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.cluster.job_files import NO_FILES, JobFiles
 from flowrun.runtime.cluster.job_workers import JobWorkers
 from flowrun.runtime.cluster.resource_manager import ResourceManager
 from flowrun.runtime.cluster_messages import JobOpening, JobText
@@ -51,13 +52,15 @@ class WorkerCluster:
     Args:
         workers: the processes, which are started, or may come, from now on.
         text: of the job, for workers that have not inherited its job graph.
+        files: that the text lists.
 
     Raises:
         ClusterError: the workers cannot be started, or cannot connect to this process.
     """
 
-    def __init__(self, workers: Workers, text: JobText | None = None) -> None:
+    def __init__(self, workers: Workers, text: JobText | None = None, files: JobFiles = NO_FILES) -> None:
         self._text = text
+        self._files = files
         self.clock = ForwardClock(SystemClock())
         self.timers = TimerThread(self.clock)
         self._workers = workers
@@ -97,7 +100,7 @@ class WorkerCluster:
             StorageDescriptor(opened.storage.job_folder, opened.shares_files),
             self._text,
         )
-        executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock))
+        executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock), self._files)
         surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager.address_of)
         graph = build_execution_graph(opened.job_graph)
         return start_job(opened, graph, executor, surroundings, job_id=job_id, hooks=hooks)

@@ -92,7 +92,7 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     """
     data_address = UnixAddress(str(plan.folder / name))
     offer = WorkerOffer(
-        data_address, plan.credentials, plan.slots, lambda _: plan.job_graph, plan.resources, plan.board
+        data_address, plan.credentials, plan.slots, lambda *_: plan.job_graph, plan.resources, plan.board
     )
     serve_job_manager(open_link(plan.manager, Introduction(ROLE, name), Purpose.CONTROL, plan.credentials), offer, name)
     os._exit(0)  # subtasks may still be at work: nobody needs them

@@ -43,7 +43,7 @@ class ThreadWorker:
         self.job_manager_end = RpcConnection(link_of_pair(ours, Introduction("taskmanager", name)))
         self.connection = RpcConnection(link_of_pair(theirs, Introduction("jobmanager", "test")))
         self.executor = TaskExecutor(
-            name, self.connection, lambda _: job_graph, self.data, self.pool, self.timers, ForwardClock(SystemClock())
+            name, self.connection, lambda *_: job_graph, self.data, self.pool, self.timers, ForwardClock(SystemClock())
         )
         self.connection.serve(TASK_EXECUTOR, WorkerGateway, self.executor)
         self._slots = slots
