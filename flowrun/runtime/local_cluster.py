@@ -28,6 +28,7 @@ from flowrun.runtime.jobmaster.create_job_master import create_job_master
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
+from flowrun.runtime.jobmaster.main_thread import JobMasterThreads
 from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecutorGateway
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
@@ -246,6 +247,7 @@ class JobSurroundings:
         slots: whoever has slots.
         metrics: of the job.
         address_of: worker → address of its data server.
+        threads: what the job master does on; None: threads of its own.
     """
 
     clock: ForwardClock
@@ -253,6 +255,7 @@ class JobSurroundings:
     slots: SlotProvider
     metrics: MetricRegistry
     address_of: Callable[[str], str] = lambda _: ""
+    threads: JobMasterThreads | None = None
 
 
 def start_job(
@@ -286,6 +289,7 @@ def start_job(
             describe_stuck=executor.describe_stuck,
             address_of=surroundings.address_of,
             hooks=hooks,
+            threads=surroundings.threads,
         )
     except BaseException:
         opened.storage.close()

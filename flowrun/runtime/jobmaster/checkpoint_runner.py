@@ -86,6 +86,7 @@ class CheckpointRunner:
         clock: processing time.
         timers: wake the coordinator.
         post: puts a mail into the job master's mailbox.
+        io: reads and writes files.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class CheckpointRunner:
         clock: Clock,
         timers: TimerThread,
         post: Post,
+        io: IoThread,
     ) -> None:
         self._state = state
         self._coordinator = coordinator
@@ -112,7 +114,7 @@ class CheckpointRunner:
         self._clock = clock
         self._timers = timers
         self._post = post
-        self._io = IoThread(f"flowrun-checkpoints-{state.job_graph.name}", post)
+        self._io = io
         self._pending: deque[events.CheckpointEvent] = deque()
         self._handling = False
         self._identity = state.identity

@@ -16,6 +16,7 @@ from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.main_thread import JobMasterThreads
 from flowrun.runtime.jobmaster.ordered_sources import OrderedSources
 from flowrun.runtime.jobmaster.recovery import Recovery
 from flowrun.runtime.jobmaster.restart import restart_strategy
@@ -26,7 +27,7 @@ from flowrun.runtime.jobmaster.slot_requests import SlotRequests
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.sources import JobSources
 from flowrun.runtime.jobmaster.status import StatusReader
-from flowrun.runtime.mailbox import Mail, Mailbox
+from flowrun.runtime.mailbox import Mail
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.slot_messages import SlotProvider
 from flowrun.runtime.timers import TimerThread
@@ -45,6 +46,7 @@ def create_job_master(
     describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
     hooks: Sequence[MasterHook] = (),
     address_of: Callable[[str], str] = lambda _: "",
+    threads: JobMasterThreads | None = None,
 ) -> JobMaster:
     """The job master of one job, which is not started yet.
 
@@ -60,9 +62,12 @@ def create_job_master(
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
         hooks: take part in checkpoints.
         address_of: worker → address of its data server; "" if there is none: all subtasks run in one process.
+        threads: what it does on; None: threads of its own.
     """
     job_graph, settings, now_ms = state.job_graph, state.job_graph.settings, clock.now_ms()
-    mailbox, master_hooks = Mailbox(), MasterHooks(hooks)
+    threads = threads or JobMasterThreads()
+    main, master_hooks = threads.main(f"flowrun-job-{job_graph.name}"), MasterHooks(hooks)
+    mailbox = main.mailbox
 
     def post(mail: Mail) -> None:
         mailbox.put(mail)
@@ -117,10 +122,11 @@ def create_job_master(
         clock=clock,
         timers=timers,
         post=post,
+        io=threads.io(f"flowrun-checkpoints-{job_graph.name}", post),
     )
     parts = JobMasterParts(
         graph=graph,
-        mailbox=mailbox,
+        main=main,
         driver=driver,
         slots=SlotRequests(job_id, job_graph.name, slots, timers, settings.slots.request_timeout_ms, post),
         status=StatusReader(graph, executions, metrics, clock),

@@ -27,6 +27,7 @@ from flowrun.runtime.jobmaster.failure import job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.main_thread import MainThread
 from flowrun.runtime.jobmaster.memory_failures import is_out_of_memory
 from flowrun.runtime.jobmaster.recovery import Recovery
 from flowrun.runtime.jobmaster.scheduler_driver import SchedulerDriver
@@ -36,7 +37,7 @@ from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.jobmaster.sources import JobSources, SourceError
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.lifecycle import ExecutionState, JobState
-from flowrun.runtime.mailbox import Mail, Mailbox, Priority
+from flowrun.runtime.mailbox import Mail, Priority
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
@@ -57,7 +58,7 @@ class JobMasterParts:
 
     Attributes:
         graph: the parallel job.
-        mailbox: everything that the job master does comes through it.
+        main: everything that the job master does comes through its mailbox.
         driver: of the scheduler.
         slots: asks for slots.
         status: reads how the job stands.
@@ -72,7 +73,7 @@ class JobMasterParts:
     """
 
     graph: ExecutionGraph
-    mailbox: Mailbox
+    main: MainThread
     driver: SchedulerDriver
     slots: SlotRequests
     status: StatusReader
@@ -121,7 +122,8 @@ class JobMaster:
         self._on_end = on_end
         self._describe_stuck = describe_stuck
         self._out_of_memory = False
-        self._mailbox = parts.mailbox
+        self._main = parts.main
+        self._mailbox = parts.main.mailbox
         self._driver = parts.driver
         self._scheduler = parts.driver.scheduler
         self._slots = parts.slots
@@ -138,13 +140,12 @@ class JobMaster:
         self._slots.connect(self._hear_of_slots)
         self._done = threading.Condition()
         self._result: JobResult | FlowrunError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"flowrun-job-{self.job_graph.name}", daemon=True)
 
     def start(self, executor: TaskExecutorGateway) -> None:
         """Begin; subtasks run on `executor`. Slots are asked for before this returns, so jobs get them in the order of their starts."""
         self._tasks.connect(executor)
         self._driver.handle(events.StartJob())
-        self._thread.start()
+        self._main.start(self._step)
 
     def cancel(self) -> None:
         """Take the job down without results."""
@@ -210,7 +211,7 @@ class JobMaster:
                 if left_ms is not None and left_ms <= 0:
                     return None
                 self._clock.wait(self._done, left_ms)
-        self._thread.join()
+        self._main.join()
         if isinstance(self._result, FlowrunError):
             raise self._result
         return self._result
@@ -235,14 +236,16 @@ class JobMaster:
 
     # Everything below is called on the job master's thread.
 
-    def _run(self) -> None:
-        while self._result is None:
-            self._mailbox.wait_for_mail()
-            mail = self._mailbox.take_nowait()
-            if mail is not None:
-                self._guard(mail)
+    def _step(self) -> bool:
+        """Run the next mail, if there is one; False: the job is over."""
+        mail = self._mailbox.take_nowait() if self._result is None else None
+        if mail is not None:
+            self._guard(mail)
+        if self._result is None:
+            return True
         self._mailbox.close()
         self._requests.close(f"the job has ended ({self._scheduler.state.value})")
+        return False
 
     def _guard(self, mail: Mail) -> None:
         """Run a mail; what it raises fails the job, and if even that fails, ends it."""

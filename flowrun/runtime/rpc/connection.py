@@ -126,8 +126,11 @@ class RpcConnection:
             self._thread.join()
 
     def abandon(self, reason: str) -> None:
-        """End the connection without a word to the other side, which does not listen. Idempotent."""
-        self._end(reason)
+        """End the connection without a word to the other side, which does not listen. Idempotent.
+
+        Does not wait for it: who is told of the end is told by another thread.
+        """
+        threading.Thread(target=self._end, args=(reason,), name="flowrun-control-abandoned").start()
 
     def call(self, call: Call, method: Method, timeout_ms: int) -> object:
         """Make a call, and wait for its answer unless it is one-way. For gateways."""

@@ -6,7 +6,6 @@ without a word. A process that was stopped itself (by Ctrl-Z, or as its machine 
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import Protocol
 
@@ -80,7 +79,7 @@ class Heartbeats:
         silent_ms = (now - self._heard_ns) / 1e6
         if silent_ms >= self._timeout_ms:
             reason = f"no heartbeat for {silent_ms / 1000:.0f} s"
-            threading.Thread(target=self._connection.abandon, args=(reason,), name="flowrun-heartbeat-lost").start()
+            self._connection.abandon(reason)
             return
         with suppress(ClusterError):  # the connection has ended meanwhile
             self._other.beat()
