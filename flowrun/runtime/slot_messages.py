@@ -40,15 +40,15 @@ class SlotRequestBulk:
         job_name: for people.
         number: of this bulk within the job; answers bear it.
         requests: at least one.
-        kept: how many slots the job has that it needs at the same time, and so does not give back meanwhile: a worker was lost with
-            the others.
+        instead_of: allocations that the job gives back with this request: of the slots that it had some were lost, and while it waits it
+            holds none. It was served before those who wait now, so it comes before them.
     """
 
     job_id: str
     job_name: str
     number: int
     requests: tuple[SlotRequest, ...]
-    kept: int = 0
+    instead_of: tuple[str, ...] = ()
 
 
 @record

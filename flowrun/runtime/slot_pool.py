@@ -1,7 +1,8 @@
 """The slots of one process or of many: who holds which, and who waits for some.
 
 First come, first served, and all or none: a bulk that does not fit yet keeps those behind it waiting, so that a large job is not
-passed by small ones for ever; and as nobody holds a part of what it waits for, waiting jobs never block each other.
+passed by small ones for ever; and as nobody holds a part of what it waits for, waiting jobs never block each other. A job that has lost
+some of its slots gives back the others when it asks again, and comes before those that wait.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class SlotPool:
         return [*self._refuse_hopeless(), *self._serve()]
 
     def request(self, bulk: SlotRequestBulk) -> list[SlotAnswer]:
-        """Queue a bulk behind those that wait; see `SlotProvider.request_slots`.
+        """Queue a bulk behind those that wait, or before them if it is for slots that were lost; see `SlotProvider.request_slots`.
 
         Raises:
             InternalError: the job uses a number twice, or asks for nothing.
@@ -116,10 +117,12 @@ class SlotPool:
         known = [(b.job_id, b.number) for b in self._queue] + [(h.job_id, h.number) for h in self._all_held()]
         if not bulk.requests or (bulk.job_id, bulk.number) in known:
             raise InternalError(f"job '{bulk.job_name}' asks for slots in vain: bulk {bulk.number} is empty or not new")
+        self._free(lambda h: h.job_id == bulk.job_id and h.slot.allocation_id in bulk.instead_of)
         refusal = self._refusal(bulk)
         if refusal is not None:
-            return [refusal]
-        self._queue.append(bulk)
+            return [refusal, *(self._serve() if bulk.instead_of else ())]
+        before = [b for b in self._queue if b.instead_of or not bulk.instead_of]
+        self._queue = [*before, bulk, *(b for b in self._queue if b not in before)]
         return self._serve()
 
     def withdraw(self, job_id: str, number: int) -> list[SlotAnswer]:
@@ -189,7 +192,7 @@ class SlotPool:
 
     def _refusal(self, bulk: SlotRequestBulk) -> SlotsRefused | None:
         """Why a bulk can never be granted; None if it can."""
-        needed = len(bulk.requests) + bulk.kept
+        needed = len(bulk.requests)
         expected = self._expected
         if expected is None or needed <= expected:
             return None

@@ -100,18 +100,54 @@ def test_what_can_never_fit_is_refused_at_once_and_stops_nobody() -> None:
     assert shown(pool.request(bulk("a", 1))) == ["a has 0"]
 
 
-def test_a_job_that_needs_what_it_has_as_well_is_refused_when_nothing_more_will_come() -> None:
+def test_a_job_whose_slots_were_lost_in_part_comes_before_those_that_wait() -> None:
+    pool = SlotPool(None, None, expected=None)
+    pool.add_worker("w1", 1)
+    pool.add_worker("w2", 3)
+    assert shown(pool.request(bulk("a", 3))) == ["a has 0,0,1"]
+    assert shown(pool.request(bulk("b", 3))) == ["b needs 3 slots, 1 of 4 are free (held by 'a' 3)"]
+    lost, _ = pool.remove_worker("w1")
+    assert len(lost["a"]) == 1
+    assert shown(pool.add_worker("w3", 1)) == ["b needs 3 slots, 2 of 4 are free (held by 'a' 2)"]
+    left = tuple(slot.allocation_id for slot in pool.held.values())
+    again = replace(bulk("a", 3, 2), instead_of=left)
+    assert shown(pool.request(again)) == [
+        "a has 0,0,1",
+        "b needs 3 slots, 1 of 4 are free (held by 'a' 3)",
+    ], "b, which waits for as many as there would be, does not keep it from going on"
+
+
+def test_jobs_that_have_lost_slots_do_not_wait_for_each_other() -> None:
+    pool = SlotPool(None, None, expected=None)
+    pool.add_worker("w1", 1)
+    pool.add_worker("w2", 2)
+    pool.add_worker("w3", 1)
+    pool.request(bulk("a", 2))
+    pool.request(bulk("b", 2))
+    held = {job: tuple(s.allocation_id for s in pool.held.values() if s.allocation_id[0] == job) for job in "ab"}
+    pool.remove_worker("w3")
+    pool.remove_worker("w1")
+    assert [len([s for s in pool.held.values() if s.allocation_id[0] == job]) for job in "ab"] == [1, 1]
+    pool.request(replace(bulk("a", 2, 2), instead_of=held["a"]))
+    assert shown(pool.request(replace(bulk("b", 2, 2), instead_of=held["b"]))) == [
+        "a has 0,1",
+        "b needs 2 slots, 0 of 2 are free (held by 'a' 2)",
+    ]
+
+
+def test_a_job_whose_slots_were_lost_is_refused_when_nothing_more_will_come() -> None:
     pool = SlotPool(None, None, expected=2)
     pool.add_worker("w1", 1)
     pool.add_worker("w2", 1)
     assert shown(pool.request(bulk("a", 2))) == ["a has 0,0"]
     pool.remove_worker("w2")
-    again = replace(bulk("a", 1, 2), kept=1)
-    assert shown(pool.request(again)) == ["a needs 1 slot, 0 of 1 are free (held by 'a' 1)"]
+    (left,) = pool.held.values()
+    again = replace(bulk("a", 2, 2), instead_of=(left.allocation_id,))
+    assert shown(pool.request(again)) == ["a needs 2 slots, 1 of 1 are free"]
     assert shown(pool.expect(0)) == ["a never: needs 2 slots, there are 1"]
     assert pool.waiting == ()
     assert shown(pool.request(replace(again, number=3))) == ["a never: needs 2 slots, there are 1"]
-    assert shown(pool.request(bulk("b", 1))) == ["b needs 1 slot, 0 of 1 are free (held by 'a' 1)"]
+    assert shown(pool.request(bulk("b", 1))) == ["b has 0"]
 
 
 def test_a_request_that_is_withdrawn_gives_its_slots_back_even_if_they_are_on_their_way() -> None:

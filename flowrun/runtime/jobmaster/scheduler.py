@@ -188,8 +188,6 @@ class Scheduler:
         number = self.slots.grant(granted)
         if number is None:
             return []  # it was withdrawn: whoever gave the slots knows
-        if not self.slots.holds(number):
-            return [self.slots.request(number)]  # others were lost meanwhile
         if self.state is JobState.CREATED:
             self.state = JobState.RUNNING
         waiting = [self.executions.current(vertex) for vertex in self.slots.units[number].vertices]

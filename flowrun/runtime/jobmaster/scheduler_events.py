@@ -148,12 +148,12 @@ class RequestSlots:
     Attributes:
         number: of the bulk.
         requests: one a slot.
-        kept: see `SlotRequestBulk`.
+        instead_of: see `SlotRequestBulk`.
     """
 
     number: int
     requests: tuple[SlotRequest, ...]
-    kept: int = 0
+    instead_of: tuple[str, ...] = ()
 
 
 @record

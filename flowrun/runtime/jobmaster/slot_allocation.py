@@ -14,7 +14,8 @@ from flowrun.runtime.slot_messages import AllocatedSlot, SlotsGranted, SlotsPend
 class SlotAllocation:
     """The slots of one job, unit by unit. Owned by the job master's thread; not thread-safe.
 
-    A unit asks for all its slots at once, and keeps them while it is restarted.
+    A unit asks for all its slots at once, and keeps them while it is restarted. If some are lost it gives the others back and asks again
+    for all: who waits holds nothing.
 
     Args:
         graph: the parallel job.
@@ -57,18 +58,17 @@ class SlotAllocation:
         return unit in self._asked.values()
 
     def request(self, unit: int) -> events.RequestSlots:
-        """Have the slots of a unit asked for: all of them, or those that it has lost."""
+        """Have all slots of a unit asked for, instead of those that it still has."""
         number, self._next_number = self._next_number, self._next_number + 1
         self._asked[number] = unit
-        has = self._held.get(unit, {})
-        missing = tuple(slot.request for slot in self.units[unit].slots if slot.name not in has)
-        return events.RequestSlots(number, missing, kept=len(has))
+        left = tuple(slot.allocation_id for slot in self._held.pop(unit, {}).values())
+        return events.RequestSlots(number, tuple(slot.request for slot in self.units[unit].slots), left)
 
     def grant(self, granted: SlotsGranted) -> int | None:
         """Note that a unit has the slots that it asked for; gives the unit, or None if it has given up waiting for them."""
         unit = self._answered(granted.number)
         if unit is not None:
-            self._held.setdefault(unit, {}).update({slot.name: slot for slot in granted.slots})
+            self._held[unit] = {slot.name: slot for slot in granted.slots}
         return unit
 
     def lose_worker(self, worker: str) -> None:

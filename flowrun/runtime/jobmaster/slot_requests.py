@@ -47,7 +47,7 @@ class SlotRequests:
     def request(self, command: events.RequestSlots) -> None:
         """Ask for slots, and wait for them so long and no longer."""
         self.wait(command.number)
-        bulk = SlotRequestBulk(self._job_id, self._job_name, command.number, command.requests, command.kept)
+        bulk = SlotRequestBulk(self._job_id, self._job_name, command.number, command.requests, command.instead_of)
         self._provider.request_slots(bulk, self)
 
     def wait(self, number: int) -> None:
