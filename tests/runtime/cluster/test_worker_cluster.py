@@ -59,9 +59,9 @@ def test_a_worker_that_is_lost_is_told_of_and_replaced(tmp_path: Path, monkeypat
     with running(tmp_path, monkeypatch, CHECKPOINTS % "true", rate=10_000) as (job, workers, cluster):
         until(lambda: (status := job.status().checkpoints) is not None and status.completed)
         lost = workers.workers[0]
-        lost.data.close()
         lost.job_manager_end.abandon("it was cut")
         until(lambda: job.status().restarts)
+        lost.data.close()
         assert "worker w1 (process 1 on here): it was cut" in (job.status().last_failure or "")
         until(lambda: "slots" in (job.status().waits_for or ""))
         workers.add()
