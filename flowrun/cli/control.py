@@ -1,4 +1,4 @@
-"""`flowrun savepoint`, `stop` and `cancel`: control a running job from another terminal.
+"""`flowrun savepoint`, `stop`, `cancel` and `rescale`: control a running job from another terminal.
 
 The path of the savepoint or checkpoint that was taken is printed on standard output, for scripts; all else on standard error.
 """
@@ -72,8 +72,28 @@ def cancel(job: str, timeout: int | None) -> None:
     _carry_out(job, "cancel", None, timeout=timeout, doing="cancelling")
 
 
+@click.command()
+@_job_command
+@click.option("-p", "--parallelism", type=click.IntRange(1), required=True, help="From now on.")
+def rescale(job: str, parallelism: int, timeout: int | None) -> None:
+    """Have a running job go on at another parallelism.
+
+    It takes a checkpoint and goes on from there; a job that waits for slots goes on from its last checkpoint. Steps that set a parallelism
+    of their own keep it. If it cannot be, the job goes on as it was.
+    """
+    doing = f"rescaling to parallelism {parallelism}:"
+    _carry_out(job, "rescale", None, timeout=timeout, doing=doing, parallelism=parallelism)
+
+
 def _carry_out(
-    job: str, kind: str, directory: str | None, *, timeout: int | None, doing: str, drain: bool = False
+    job: str,
+    kind: str,
+    directory: str | None,
+    *,
+    timeout: int | None,
+    doing: str,
+    drain: bool = False,
+    parallelism: int | None = None,
 ) -> None:
     from flowrun.cli.restoring import absolute_location
     from flowrun.runners.control_client import JobClient
@@ -82,7 +102,7 @@ def _carry_out(
     entry = choose(job, JobRegistry().entries())
     client = JobClient(entry)
     target = None if directory is None else absolute_location(directory)
-    order = client.place(kind, target, drain=drain)
+    order = client.place(kind, target, drain=drain, parallelism=parallelism)
     try:
         answer = wait_for_answer(client, order, SystemClock(), doing=f"{doing} '{entry.name}'", timeout_ms=timeout)
     except ClusterError:
@@ -93,6 +113,9 @@ def _carry_out(
     path = answer["path"]
     if path is not None:
         click.echo(path)
+    if kind == "rescale":
+        say(f"'{entry.name}' goes on at parallelism {parallelism}")
+        return
     if kind == "savepoint":
         say(f"resume with:\n  {resume_command(str(path))}")
         return

@@ -25,13 +25,14 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.cli.rescalable import JobPlace, start_rescalable
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
 from flowrun.masking import masked
 from flowrun.runners.control_endpoint import open_endpoint
-from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -43,8 +44,10 @@ from flowrun.runtime.watchdog.watchdog import watched
 
 if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
-    from flowrun.runners.embedded import JobCluster
     from flowrun.runners.program import CompiledProgram
+    from flowrun.runners.recompiling import Recompiling
+    from flowrun.runners.rescaling import RescalableJob
+    from flowrun.runtime.cluster.worker_cluster import WorkerCluster
     from flowrun.state.storage.locate import SnapshotPath
 
 _REFRESH_MS = 250
@@ -79,6 +82,7 @@ class JobRun:
         workers: how many processes its subtasks run in; 0: this one; None: as is faster.
         cluster: gives the context with what subtasks run on, in place of `workers`; None: as `workers` says.
         release: is called as soon as the restored state is not needed any more, perhaps more than once.
+        recompiling: how the job is compiled at another parallelism while it runs; a text: why it cannot be.
     """
 
     compiled: CompiledPipeline | CompiledProgram
@@ -89,7 +93,8 @@ class JobRun:
     committed_after: str = "refuse"
     release: Callable[[], None] = lambda: None
     workers: int | None = None
-    cluster: Callable[[], AbstractContextManager[JobCluster]] | None = None
+    cluster: Callable[[], AbstractContextManager[WorkerCluster]] | None = None
+    recompiling: Recompiling | str = "it is one of the jobs that a program runs"
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -162,7 +167,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
     ):
         try:
-            job = start_embedded(run.compiled.job_graph, cluster=cluster, state=run.state_options(), board=board)
+            job = start_rescalable(run.compiled, run.state_options(), run.recompiling, JobPlace(cluster, board))
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return Ending(EXIT_BAD_INPUT)
@@ -188,7 +193,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
 
 
 @contextmanager
-def _workers(run: JobRun, board: JobBoard) -> Iterator[JobCluster | None]:
+def _workers(run: JobRun, board: JobBoard) -> Iterator[WorkerCluster | None]:
     """A context with the worker processes of a job, which must be forked before anything starts a thread; None: it has none.
 
     Raises:
@@ -208,7 +213,8 @@ def _workers(run: JobRun, board: JobBoard) -> Iterator[JobCluster | None]:
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 
     try:
-        workers = LocalWorkers(run.compiled.job_graph, numbers, board)
+        again = None if isinstance(run.recompiling, str) else run.recompiling.compile_opening
+        workers = LocalWorkers(run.compiled.job_graph, numbers, board, again)
     except ClusterError as error:
         if run.workers is not None:
             raise
@@ -224,7 +230,7 @@ def _workers(run: JobRun, board: JobBoard) -> Iterator[JobCluster | None]:
         yield cluster
 
 
-def _supervise(run: JobRun, job: LocalJob, interruption: Interruption) -> JobResult:
+def _supervise(run: JobRun, job: RescalableJob, interruption: Interruption) -> JobResult:
     with job, _controlled(run, job):
         interruption.attach(job)
         released = run.restored is None
@@ -286,7 +292,7 @@ def _earlier_checkpoint(run: JobRun) -> str | None:
 
 
 @contextmanager
-def _controlled(run: JobRun, job: LocalJob) -> Iterator[None]:
+def _controlled(run: JobRun, job: RescalableJob) -> Iterator[None]:
     """A context in which the job can be controlled from other terminals. If the endpoint cannot be opened, the job runs without it."""
     settings = run.compiled.job_graph.settings.checkpoint
     try:

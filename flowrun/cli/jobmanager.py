@@ -67,6 +67,7 @@ def jobmanager(
     from flowrun.cli.job import JobRun, prepare, run_job
     from flowrun.runners.compile import CompiledPipeline, compile_file
     from flowrun.runners.job_text import sent_job
+    from flowrun.runners.recompiling import recompiling
     from flowrun.runners.workers import check_runs_elsewhere
     from flowrun.runtime.cluster.remote_workers import RemoteWorkers
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
@@ -102,5 +103,6 @@ def jobmanager(
     run = JobRun(
         compiled, view, restored, allow_non_restored_state,
         committed_after=committed_after, release=leases.close, cluster=cluster,
+        recompiling=recompiling(compiled, given, values, sent=sent.text),
     )  # fmt: skip
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)

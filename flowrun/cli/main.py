@@ -35,6 +35,7 @@ COMMANDS = {
     "savepoint": ("flowrun.cli.control", "savepoint", "Take a savepoint of a running job, which goes on."),
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
     "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),
+    "rescale": ("flowrun.cli.control", "rescale", "Have a running job go on at another parallelism."),
     "plan": ("flowrun.cli.plan", "plan", "Show what a savepoint means for a changed pipeline."),
     "state": ("flowrun.cli.state.group", "state", "Look inside checkpoints and savepoints: list, show, diff, query."),
     "validate": ("flowrun.cli.validate", "validate", "Check a pipeline without running it; reports all problems."),

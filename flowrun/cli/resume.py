@@ -55,6 +55,7 @@ def resume(
     from flowrun.cli.program import ProgramRun, run_jobs
     from flowrun.cli.restoring import kept_program, pipeline_and_state
     from flowrun.runners.compile import PROGRAM_SUFFIX
+    from flowrun.runners.recompiling import recompiling
     from flowrun.state.storage.leases import holding_leases
 
     if view.report is not None:
@@ -72,10 +73,13 @@ def resume(
             file, given, values, view, from_savepoint, allow_non_restored_state, committed_after, workers
         )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
+    functions_folder = None if functions_from is None else functions_from.absolute()  # as above
     compiled, restored = pipeline_and_state(
         file, from_savepoint, given, values, functions_from=functions_from, runs=True, quiet=view.quiet
     )
+    kept_functions = None if file is not None else functions_folder or Path(compiled.text.directory)
     run = JobRun(
-        compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close
-    )
+        compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close,
+        workers=workers, recompiling=recompiling(compiled, given, values, kept_functions),
+    )  # fmt: skip
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)

@@ -73,6 +73,7 @@ def run(
     from flowrun.cli.user_code import may_run_user_code
     from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
     from flowrun.runners.compile import PROGRAM_SUFFIX, compile_pipeline
+    from flowrun.runners.recompiling import recompiling
 
     prepare(view)
     if not may_run_user_code(file, variables):
@@ -115,7 +116,10 @@ def run(
         leases.enter_context(holding_leases())
         restored = locate_state(from_savepoint, compiled.job_graph.name)
         compiled = in_order_of(compiled, restored, file, given, values)
-    job = JobRun(compiled, view, restored, allow_non_restored_state, None, committed_after, leases.close, workers)
+    job = JobRun(
+        compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close,
+        workers=workers, recompiling=recompiling(compiled, given, values),
+    )  # fmt: skip
     ctx.exit(_run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
 
 

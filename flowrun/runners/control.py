@@ -1,4 +1,5 @@
-"""What a running job does when it is asked from another process: tell about itself, take savepoints, stop, cancel.
+"""What a running job does when it is asked from another process: tell about itself, take savepoints, stop, cancel,
+rescale.
 
 This is the part that knows nothing of HTTP; `control_endpoint` lets others of the same user reach it.
 """
@@ -48,20 +49,24 @@ class ControllableJob(Protocol):
         self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
     ) -> Ticket: ...
 
+    def rescale(self, parallelism: int) -> Ticket: ...
+
 
 @record
 class Order:
     """What somebody asks of a job.
 
     Attributes:
-        kind: `savepoint`, `stop` or `cancel`.
+        kind: `savepoint`, `stop`, `cancel` or `rescale`.
         directory: for savepoints; None: the job's default. A `stop` without one ends with a checkpoint.
         drain: `stop` lets event time end, so that open windows fire.
+        parallelism: to which `rescale` takes the job.
     """
 
     kind: str
     directory: str | None = None
     drain: bool = False
+    parallelism: int | None = None
 
 
 class JobControl:
@@ -144,6 +149,8 @@ class JobControl:
         ticket: Ticket | None = None
         if order.kind == "cancel":
             self._job.cancel()
+        elif order.parallelism is not None:
+            ticket = self._job.rescale(order.parallelism)
         elif order.kind == "savepoint":
             ticket = self._job.take_snapshot(order.directory or self._savepoints)
         elif order.directory is not None or self._checkpoints:
@@ -199,9 +206,9 @@ class JobControl:
             except StateError as error:
                 return {"state": "failed", "message": error.message, "hint": error.hint}
         state = self._job.status().state
-        if placed.order.kind != "savepoint" and not state.is_terminal:
+        if placed.order.kind not in ("savepoint", "rescale") and not state.is_terminal:
             return {"state": "pending", "path": path}
-        return {"state": "done", "path": path, "job_state": state.value}
+        return {"state": "done", "path": path or None, "job_state": state.value}
 
     def _make_room(self) -> None:
         if len(self._orders) <= MOST_REQUESTS:
@@ -227,16 +234,21 @@ def order_of(given: Mapping[str, Json]) -> Order:
         ValueError: it is none; the text says why.
 
     >>> order_of({"kind": "stop", "drain": True})
-    Order(kind='stop', directory=None, drain=True)
+    Order(kind='stop', directory=None, drain=True, parallelism=None)
     """
-    unknown = sorted(set(given) - {"kind", "directory", "drain"})
+    unknown = sorted(set(given) - {"kind", "directory", "drain", "parallelism"})
     if unknown:
         raise ValueError(f"unknown key '{unknown[0]}'")
     kind, directory, drain = given.get("kind"), given.get("directory"), given.get("drain", False)
-    if kind not in ("savepoint", "stop", "cancel"):
-        raise ValueError("'kind' is one of savepoint, stop, cancel")
+    parallelism = given.get("parallelism")
+    if kind not in ("savepoint", "stop", "cancel", "rescale"):
+        raise ValueError("'kind' is one of savepoint, stop, cancel, rescale")
+    if kind != "rescale" and parallelism is not None:
+        raise ValueError("'parallelism' goes with rescale")
+    if kind == "rescale" and not (type(parallelism) is int and parallelism > 0):
+        raise ValueError("'parallelism' is a number, at least 1")
     if directory is not None and not (isinstance(directory, str) and directory):
         raise ValueError("'directory' is a text that is not empty")
     if drain not in (True, False):
         raise ValueError("'drain' is true or false")
-    return Order(str(kind), directory, bool(drain))
+    return Order(str(kind), directory, bool(drain), None if parallelism is None else int(str(parallelism)))

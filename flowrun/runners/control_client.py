@@ -24,13 +24,18 @@ class JobClient:
         """The job at this moment, as `JobControl.describe` gives it."""
         return self._request("GET", "/v1/job")
 
-    def place(self, kind: str, directory: str | None = None, *, drain: bool = False) -> str:
+    def place(
+        self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
+    ) -> str:
         """Have an order carried out (see `flowrun.runners.control.Order`); gives its id.
 
         Raises:
             StateError: the job refuses, and why.
         """
-        return str(self._request("POST", "/v1/orders", {"kind": kind, "directory": directory, "drain": drain})["order"])
+        order: dict[str, Json] = {"kind": kind, "directory": directory, "drain": drain}
+        if parallelism is not None:
+            order["parallelism"] = parallelism
+        return str(self._request("POST", "/v1/orders", order)["order"])
 
     def answer(self, order: str) -> Mapping[str, Json]:
         """What became of an order; see `JobControl.answer`."""

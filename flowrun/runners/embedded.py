@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from flowrun.core.clock import Clock, SystemClock
-from flowrun.errors import InternalError, PipelineError
+from flowrun.errors import InternalError, PipelineError, StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
-from flowrun.runtime.jobmaster.job_state import JobStateOptions
+from flowrun.runtime.jobmaster.job_state import JobStateOptions, RestorePoint
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.local_cluster import LocalCluster
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS
@@ -89,6 +89,11 @@ class LocalJob:
         """The job's folder of checkpoints, from which it can be resumed once there is one; None if it takes none."""
         return self._job_master.checkpoint_root
 
+    @property
+    def restore_point(self) -> RestorePoint | None:
+        """What a restart goes back to; once the job is over, what another one can go on from; None: the beginning."""
+        return self._job_master.restore_point
+
     def take_snapshot(
         self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
     ) -> SnapshotTicket:
@@ -112,6 +117,14 @@ class LocalJob:
     def cancel(self) -> None:
         """End the job as soon as possible, without results."""
         self._job_master.cancel()
+
+    def rescale(self, parallelism: int) -> SnapshotTicket:
+        """Refuse: one execution of a job keeps its job graph; `flowrun.runners.rescaling` goes from one to the next.
+
+        Raises:
+            StateError: always.
+        """
+        raise StateError("the job cannot be rescaled while it runs", hint="stop it, and start it again from its state")
 
     def fail(self, error: Exception) -> None:
         """Something around the job is wrong: end it, or restart it, as after any failure."""

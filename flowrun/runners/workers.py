@@ -55,6 +55,12 @@ def check_runs_elsewhere(job_graph: JobGraph) -> None:
         )
 
 
+def slots_needed(job_graph: JobGraph) -> int:
+    """How many slots a job needs at one time."""
+    graph = build_execution_graph(job_graph)
+    return max(len(unit.slots) for unit in scheduling_units(graph, regions(graph)))
+
+
 def _needs_the_command(operator: str, but: str, remedy: str) -> PipelineError:
     return PipelineError.of(
         f"'{operator}' works in the command's own process only, and {but}",
@@ -92,8 +98,7 @@ def _is_worth_processes(job_graph: JobGraph) -> bool:
 
 def _shares(job_graph: JobGraph, workers: int) -> WorkerNumbers:
     """Every worker with the same share of what the job needs at one time, or of what its settings say that there is."""
-    settings, graph = job_graph.settings.slots, build_execution_graph(job_graph)
-    needed = max(len(unit.slots) for unit in scheduling_units(graph, regions(graph)))
-    slots = needed if settings.number is None else settings.number
+    settings = job_graph.settings.slots
+    slots = slots_needed(job_graph) if settings.number is None else settings.number
     resources = ResourceProfile.of(settings.resources).share(workers)
     return WorkerNumbers(workers, -(-slots // workers), resources)

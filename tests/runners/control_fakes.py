@@ -73,6 +73,13 @@ class FakeJob:
         self.asked.append(("cancel",))
         self.state = JobState.CANCELED
 
+    def rescale(self, parallelism: int) -> FakeTicket:
+        self.asked.append(("rescale", parallelism))
+        if self.refusal is not None:
+            raise self.refusal
+        self.tickets.append(FakeTicket())
+        return self.tickets[-1]
+
     def take_snapshot(
         self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
     ) -> FakeTicket:

@@ -14,7 +14,7 @@ import pytest
 
 from flowrun.core.clock import ManualClock
 from flowrun.errors import ClusterError, StateError
-from flowrun.runners.control import LINGER_MS, JobControl, Order
+from flowrun.runners.control import LINGER_MS, JobControl, Order, order_of
 from flowrun.runners.control_client import JobClient
 from flowrun.runners.control_endpoint import MOST_CONNECTIONS, ControlEndpoint
 from flowrun.runners.registry import JobRegistry, new_entry
@@ -265,3 +265,22 @@ def test_answers_that_were_fetched_make_room() -> None:
     assert control.answer(numbers[0]) is None
     assert control.answer(numbers[1]) is not None
     assert control.answer(more[-1]) is not None
+
+
+def test_rescaling_is_done_when_the_job_goes_on(tmp_path: Path) -> None:
+    job = FakeJob()
+    with controlled(job, tmp_path) as endpoint:
+        client = JobClient(endpoint.entry)
+        order = client.place("rescale", parallelism=4)
+        assert job.asked == [("rescale", 4)]
+        assert client.answer(order)["state"] == "pending"
+        job.tickets[-1].succeed("/state/chk-8")
+        answer = client.answer(order)
+        assert (answer["state"], answer["path"], answer["job_state"]) == ("done", "/state/chk-8", "running")
+        for wrong in (
+            {"kind": "rescale"},
+            {"kind": "rescale", "parallelism": True},
+            {"kind": "stop", "parallelism": 2},
+        ):
+            with pytest.raises(ValueError, match="parallelism"):
+                order_of(wrong)  # type: ignore[arg-type]

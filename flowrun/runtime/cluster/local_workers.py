@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +28,11 @@ from flowrun.runtime.cluster.fork_server import (
     ServerGone,
     check_no_threads,
 )
+from flowrun.runtime.cluster.job_files import FetchFile
 from flowrun.runtime.cluster.resource_manager import take_on
+from flowrun.runtime.cluster.task_executor import JobGraphs
 from flowrun.runtime.cluster.worker_process import WorkerPlan, run_worker
-from flowrun.runtime.cluster_messages import JobObserverGateway, ResourceManagerGateway, WorkerGateway
+from flowrun.runtime.cluster_messages import JobObserverGateway, JobOpening, ResourceManagerGateway, WorkerGateway
 from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -72,19 +75,30 @@ class LocalWorkers:
         job_graph: that workers run: they inherit it.
         numbers: of workers, and what they offer.
         board: where subtasks note what they are doing; in memory that is shared; None if no watchdog reads that.
+        compile: gives the job graph of a job that comes with its text, as it has been rescaled since; None: there are none.
 
     Raises:
         ClusterError: there are threads already.
     """
 
-    def __init__(self, job_graph: JobGraph, numbers: WorkerNumbers, board: JobBoard | None = None) -> None:
+    def __init__(
+        self,
+        job_graph: JobGraph,
+        numbers: WorkerNumbers,
+        board: JobBoard | None = None,
+        compile: JobGraphs | None = None,
+    ) -> None:
         check_no_threads()
         self.numbers = numbers
         self._folder = _private_folder()
         self._address = UnixAddress(str(self._folder / "manager"))
         self._credentials = Credentials(secret_of_text(text_of_new_secret(), "this run"))
+
+        def graphs(opening: JobOpening, fetch: FetchFile) -> JobGraph:
+            return job_graph if opening.text is None or compile is None else compile(opening, fetch)
+
         plan = WorkerPlan(
-            job_graph, numbers.slots, numbers.resources, self._folder, self._address, self._credentials, board
+            graphs, numbers.slots, numbers.resources, self._folder, self._address, self._credentials, board
         )
         try:
             _prepare(job_graph)
@@ -132,6 +146,19 @@ class LocalWorkers:
         expect(self.numbers.workers * self.numbers.slots)
         for _ in range(self.numbers.workers):
             self._spawn()
+
+    @property
+    def bring_slots(self) -> bool:
+        """They have as many as this process says."""
+        return False
+
+    def provide(self, slots: int) -> int:
+        """Have so many slots in all, spread evenly; gives the number of each worker, which takes the place of what it says itself."""
+        each = -(-slots // self.numbers.workers)
+        self.numbers = replace(self.numbers, slots=each)
+        if self._failed_starts < MOST_FAILED_STARTS:
+            self._expect(self.numbers.workers * each)
+        return each
 
     def why_closed(self, name: str, reason: str) -> str:
         """How a worker ended whose connection was closed; that it was closed, if its process is still there (it is then killed)."""

@@ -59,6 +59,14 @@ class RemoteWorkers:
         self._server = Server(self._address, own, self._credentials, {Purpose.CONTROL: on_link})
         self._listening(self._server.address)
 
+    @property
+    def bring_slots(self) -> bool:
+        """They are started with a number."""
+        return True
+
+    def provide(self, slots: int) -> None:
+        """Nothing: task managers have the slots with which they were started."""
+
     def why_closed(self, name: str, reason: str) -> str:
         """As the connection says: nothing more is known of a process of another machine."""
         return reason

@@ -65,6 +65,7 @@ class ResourceManager:
         self._lock = threading.Lock()
         self._workers: dict[str, ConnectedWorker] = {}
         self._listeners: dict[str, LossListener] = {}
+        self._slots_each: int | None = None
 
     def accept(self, connection: RpcConnection) -> None:
         """A worker has connected: have it offer its slots."""
@@ -80,9 +81,18 @@ class ResourceManager:
             known.connection.close()
         with self._lock:
             self._workers[registration.worker] = worker
-        _log.info("%s offers %d slots", worker, registration.slots)
+            slots = self._slots_each or registration.slots
+            self.slots.add_worker(registration.worker, slots, registration.resources)
+        _log.info("%s offers %d slots", worker, slots)
         connection.on_close(lambda reason: self._closed(worker, reason))
-        self.slots.add_worker(registration.worker, registration.slots, registration.resources)
+
+    def set_slots(self, each: int) -> None:
+        """From now on every worker has so many slots, whatever it offers: those that are there, too, none of whose slots is in use."""
+        with self._lock:
+            self._slots_each = each
+            for worker in self._workers.values():
+                self.slots.remove_worker(worker.name)
+                self.slots.add_worker(worker.name, each, worker.registration.resources)
 
     def worker(self, name: str) -> ConnectedWorker:
         """The worker of that name.

@@ -31,10 +31,19 @@ from flowrun.state.storage.descriptor import StorageDescriptor
 class Workers(Protocol):
     """The worker processes of one cluster; see `LocalWorkers`."""
 
+    @property
+    def bring_slots(self) -> bool:
+        """Whether workers say how many slots they have; else this process does."""
+        ...
+
     def start(
         self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
     ) -> None:
         """Start all of them, or let them come."""
+        ...
+
+    def provide(self, slots: int) -> int | None:
+        """Have so many slots in all, where this process decides that; gives the number of each worker, None: workers decide."""
         ...
 
     def why_closed(self, name: str, reason: str) -> str:
@@ -75,6 +84,25 @@ class WorkerCluster:
     def manager(self) -> ResourceManager:
         """Knows the workers."""
         return self._manager
+
+    def prepare(self, slots: int, text: JobText | None) -> None:
+        """Get ready for the next job, which needs so many slots; no other one may have any. Workers compile its text, if it has one."""
+        self._text = text
+        each = self._workers.provide(slots)
+        if each is not None:
+            self._manager.set_slots(each)
+
+    @property
+    def text(self) -> JobText | None:
+        """Of the present job, for workers that have not inherited its job graph."""
+        return self._text
+
+    @property
+    def slots_there(self) -> int | None:
+        """Slots of the workers that are there; None: as many as are asked for."""
+        if not self._workers.bring_slots:
+            return None
+        return sum(worker.total or 0 for worker in self._manager.slots.workers)
 
     def submit(
         self,

@@ -14,7 +14,6 @@ import pyarrow as pa
 from flowrun.core.clock import ForwardClock, SystemClock
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
-from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.task_executor import JobGraphs, TaskExecutor
 from flowrun.runtime.cluster_messages import (
     RESOURCE_MANAGER,
@@ -45,7 +44,7 @@ class WorkerPlan:
     """What a forked worker inherits.
 
     Attributes:
-        job_graph: that it runs subtasks of.
+        graphs: gives the job graphs that it runs subtasks of.
         slots: that it offers.
         resources: that they divide.
         folder: of the sockets of all processes of this run; only this user can enter it.
@@ -54,7 +53,7 @@ class WorkerPlan:
         board: where subtasks note what they are doing.
     """
 
-    job_graph: JobGraph
+    graphs: JobGraphs
     slots: int
     resources: ResourceProfile
     folder: Path
@@ -91,9 +90,7 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
         ClusterError: it does not answer.
     """
     data_address = UnixAddress(str(plan.folder / name))
-    offer = WorkerOffer(
-        data_address, plan.credentials, plan.slots, lambda *_: plan.job_graph, plan.resources, plan.board
-    )
+    offer = WorkerOffer(data_address, plan.credentials, plan.slots, plan.graphs, plan.resources, plan.board)
     serve_job_manager(open_link(plan.manager, Introduction(ROLE, name), Purpose.CONTROL, plan.credentials), offer, name)
     os._exit(0)  # subtasks may still be at work: nobody needs them
 

@@ -25,7 +25,7 @@ from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
 from flowrun.runtime.jobmaster.failure import job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
-from flowrun.runtime.jobmaster.job_state import OpenedState
+from flowrun.runtime.jobmaster.job_state import OpenedState, RestorePoint
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
 from flowrun.runtime.jobmaster.main_thread import MainThread
 from flowrun.runtime.jobmaster.memory_failures import is_out_of_memory
@@ -178,6 +178,11 @@ class JobMaster:
     def checkpoint_root(self) -> str | None:
         """The job's folder of checkpoints; None if it takes none."""
         return self._state.storage.job_folder if self._state.takes_checkpoints else None
+
+    @property
+    def restore_point(self) -> RestorePoint | None:
+        """What a restart goes back to at this moment; after the end of the job, what another run can go on from; None: the beginning."""
+        return self._checkpoints.restore_point
 
     @property
     def checkpoints_status(self) -> CheckpointsStatus:

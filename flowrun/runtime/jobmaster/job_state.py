@@ -19,7 +19,7 @@ from flowrun.runtime.checkpoint.assembly import JobIdentity, pending_commits
 from flowrun.state.checkpoints import CheckpointMetadata, PipelineText
 from flowrun.state.commit_log import Fork
 from flowrun.state.storage.contract import CheckpointStorage
-from flowrun.state.storage.names import job_slug
+from flowrun.state.storage.names import checkpoint_folder, job_slug
 from flowrun.state.storage.savepoints import Savepoints
 
 if TYPE_CHECKING:
@@ -57,6 +57,13 @@ class RestorePoint:
 
     metadata: CheckpointMetadata
     root: str
+
+    @property
+    def folder(self) -> str:
+        """Path of the checkpoint or savepoint itself, as `JobStateOptions.restore_from` takes it."""
+        if self.metadata.kind is CheckpointKind.SAVEPOINT:
+            return self.root
+        return f"{self.root.rstrip('/')}/{checkpoint_folder(self.metadata.checkpoint_id)}"
 
 
 @record

@@ -21,9 +21,10 @@ class JobBoard(ActivityBoard):
                 names.append(SubtaskNames(f"{_shown(vertex.name)} ({subtask + 1}/{vertex.parallelism})", operators))
         super().__init__(names)
 
-    def slot_of(self, vertex_id: str, subtask: int) -> SubtaskActivity:
-        """The slot of a subtask. Raises KeyError."""
-        return self.slot(self._slots[vertex_id, subtask])
+    def slot_of(self, vertex_id: str, subtask: int) -> SubtaskActivity | None:
+        """The slot of a subtask; None: the job had no such subtask when the board was made, as it has been rescaled since."""
+        slot = self._slots.get((vertex_id, subtask))
+        return None if slot is None else self.slot(slot)
 
 
 def _shown(name: str) -> str:

@@ -1,0 +1,115 @@
+"""`flowrun rescale`: a job that changes its parallelism while it runs has the rows of one that nobody disturbed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_task_managers import cluster, newest
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, workers_of, write_pipeline
+from tests.end_to_end.processes import started, wait_for
+from tests.slices import everyday
+
+Process = subprocess.Popen[str]
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    controls = tempfile.mkdtemp(prefix="c", dir="/tmp")  # jobs of other tests have the same name
+    monkeypatch.setenv("FLOWRUN_RUNTIME_DIR", controls)
+    yield
+    shutil.rmtree(controls)
+
+
+def rescale(folder: Path, parallelism: int, job: str = "counted") -> tuple[int, str]:
+    """(exit code, what it said) of the command."""
+    with started("rescale", job, "-p", parallelism, cwd=folder) as asked:
+        _, said = asked.communicate(timeout=60)
+    return asked.returncode, said
+
+
+def wait_for_another(folder: Path, run: Process) -> None:
+    known = newest(folder)
+    wait_for(lambda: newest(folder) > known, run)
+
+
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.exhaustive), 2])
+def test_a_job_goes_up_and_down_and_counts_every_row_once(tmp_path: Path, workers: int) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=60_000, rate=8_000)
+    with started("run", file, "--workers", workers, "--report", "report.json", cwd=tmp_path) as run:
+        wait_for(lambda: newest(tmp_path), run)
+        for parallelism in (4, 1):
+            code, said = rescale(tmp_path, parallelism)
+            assert code == 0, said
+            assert f"'counted' goes on at parallelism {parallelism}" in said
+            wait_for_another(tmp_path, run)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert "restarts" not in said
+    check_counts(tmp_path)
+
+
+@pytest.mark.exhaustive
+def test_task_managers_run_what_their_slots_suffice_for(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=60_000, rate=8_000)
+    with cluster(tmp_path, file, managers=3) as (run, _):
+        wait_for(lambda: newest(tmp_path), run)
+        code, said = rescale(tmp_path, 9)
+        assert code == 1
+        assert "the job was not rescaled to parallelism 9: it needs 9 slots, there are 3" in said
+        for parallelism in (1, 3):
+            code, said = rescale(tmp_path, parallelism)
+            assert code == 0, said
+            wait_for_another(tmp_path, run)
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 0, said
+    check_counts(tmp_path, 60_000)
+
+
+@pytest.mark.exhaustive
+def test_what_cannot_be_leaves_the_job_as_it_was(tmp_path: Path) -> None:
+    settings = CHECKPOINTS % "false" + "\n  max_parallelism: 4"
+    file = write_pipeline(tmp_path, settings, rows=40_000, rate=8_000)
+    with started("run", file, "--workers", 0, cwd=tmp_path) as run:
+        wait_for(lambda: newest(tmp_path), run)
+        code, said = rescale(tmp_path, 5)
+        assert code in (1, 2)
+        assert "'max_parallelism' (4) is less than 'parallelism' (5)" in said
+        code, said = rescale(tmp_path, 2)
+        assert code == 1
+        assert "the job has parallelism 2 already" in said
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    check_counts(tmp_path, 40_000)
+
+
+@pytest.mark.exhaustive
+def test_a_job_without_checkpoints_is_not_rescaled(tmp_path: Path) -> None:
+    with started("run", write_pipeline(tmp_path, rows=600_000), "--workers", 0, cwd=tmp_path) as run:
+        wait_for(lambda: list(tmp_path.glob("out/.*")), run)
+        code, said = rescale(tmp_path, 1)
+        assert code == 1
+        assert "it takes no checkpoints" in said
+
+
+@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(6)], 6))
+@pytest.mark.exhaustive
+def test_kills_between_rescalings_cost_no_row(tmp_path: Path, seed: int, unaligned: bool) -> None:
+    chance = random.Random(seed)
+    file = write_pipeline(tmp_path, CHECKPOINTS % str(unaligned).lower(), rows=100_000, rate=8_000)
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        for _ in range(4):
+            wait_for_another(tmp_path, run)
+            if chance.random() < 0.7:
+                kill(chance.choice(workers_of(run)))
+            code, said = rescale(tmp_path, chance.choice([1, 2, 3, 5]))
+            assert code == 0 or "already" in said, said
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    check_counts(tmp_path, 100_000)
