@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +26,7 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
-from flowrun.cli.rescalable import JobPlace, start_rescalable
+from flowrun.cli.rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
@@ -83,6 +84,8 @@ class JobRun:
         cluster: gives the context with what subtasks run on, in place of `workers`; None: as `workers` says.
         release: is called as soon as the restored state is not needed any more, perhaps more than once.
         recompiling: how the job is compiled at another parallelism while it runs; a text: why it cannot be.
+        settle_ms: the job takes the slots of `cluster` that there are, as soon as their number stood still for so long; None: it needs
+            those that it needs.
     """
 
     compiled: CompiledPipeline | CompiledProgram
@@ -95,6 +98,7 @@ class JobRun:
     workers: int | None = None
     cluster: Callable[[], AbstractContextManager[WorkerCluster]] | None = None
     recompiling: Recompiling | str = "it is one of the jobs that a program runs"
+    settle_ms: int | None = None
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -166,13 +170,19 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
     ):
+        place = JobPlace(cluster, board)
         try:
-            job = start_rescalable(run.compiled, run.state_options(), run.recompiling, JobPlace(cluster, board))
+            if run.settle_ms is not None and not isinstance(run.recompiling, str):
+                found = compile_for_slots(run.recompiling, place, run.settle_ms, lambda: interruption.requested)
+                if found is None:
+                    return Ending(EXIT_INTERRUPTED)
+                run = replace(run, compiled=found)
+            job = start_rescalable(run.compiled, run.state_options(), run.recompiling, place)
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return Ending(EXIT_BAD_INPUT)
         try:
-            result = _supervise(run, job, interruption)
+            result = _supervise(run, job, interruption, place)
         except JobFailedError as error:
             code = report_failure(error, show_traceback=show_traceback)
             if not _could_not_restore(run, job.status(), error):
@@ -230,8 +240,8 @@ def _workers(run: JobRun, board: JobBoard) -> Iterator[WorkerCluster | None]:
         yield cluster
 
 
-def _supervise(run: JobRun, job: RescalableJob, interruption: Interruption) -> JobResult:
-    with job, _controlled(run, job):
+def _supervise(run: JobRun, job: RescalableJob, interruption: Interruption, place: JobPlace) -> JobResult:
+    with job, _controlled(run, job), reacting(job, run.recompiling, place, run.settle_ms):
         interruption.attach(job)
         released = run.restored is None
         watches_memory = run.compiled.job_graph.settings.memory_watch

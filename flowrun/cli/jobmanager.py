@@ -19,9 +19,19 @@ from flowrun.cli.arguments import (
     view_options,
 )
 from flowrun.cli.cluster_arguments import DEFAULT_PORT, DEFAULT_SECRET, SECRET_FILE, AddressType, host_and_port
+from flowrun.errors import PipelineError
 
 if TYPE_CHECKING:
     from flowrun.runtime.rpc.address import Address
+
+
+def _settle_ms(text: str) -> int:
+    from flowrun.core.units import parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"'{text}' is no duration: {error}", param_hint="--settle") from None
 
 
 @click.command()
@@ -38,6 +48,18 @@ if TYPE_CHECKING:
 @click.option(
     "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
 )
+@click.option(
+    "--reactive",
+    is_flag=True,
+    help="Take the slots that there are: the parallelism follows as task managers come and go.",
+)
+@click.option(
+    "--settle",
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    help="With --reactive: how long the number of slots stands still before it counts.",
+)
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @view_options
@@ -51,6 +73,8 @@ def jobmanager(
     listen: Address,
     secret_file: Path,
     from_savepoint: str | None,
+    reactive: bool,
+    settle: str,
     allow_non_restored_state: bool,
     committed_after: str,
     view: ViewOptions,
@@ -75,11 +99,19 @@ def jobmanager(
     from flowrun.runtime.rpc.secret import read_or_create_secret
 
     prepare(view)
+    settle_ms = _settle_ms(settle) if reactive else None
+    if reactive and parallelism is not None:
+        raise click.UsageError("--reactive chooses the parallelism: leave -p out")
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
     compiled = compile_file(file, given, values)
     if compiled.is_batch:
         raise click.UsageError("a pipeline in batch mode runs on Spark: flowrun run --mode batch")
     check_runs_elsewhere(compiled.job_graph)
+    if reactive and compiled.job_graph.settings.checkpoint is None:
+        raise PipelineError.of(
+            "--reactive needs checkpoints: the pipeline takes none",
+            "add settings.checkpoint.interval, or leave --reactive out",
+        )
     restored, leases = None, ctx.with_resource(ExitStack())
     if from_savepoint is not None:
         from flowrun.cli.restoring import in_order_of, locate_state
@@ -103,6 +135,6 @@ def jobmanager(
     run = JobRun(
         compiled, view, restored, allow_non_restored_state,
         committed_after=committed_after, release=leases.close, cluster=cluster,
-        recompiling=recompiling(compiled, given, values, sent=sent.text),
+        recompiling=recompiling(compiled, given, values, sent=sent.text), settle_ms=settle_ms,
     )  # fmt: skip
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)

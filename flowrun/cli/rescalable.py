@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from flowrun.core.clock import SystemClock
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runners.reactive import ReactiveScaler, first_settled, fitting_parallelism
 from flowrun.runners.rescaling import JobVersion, RescalableJob, Rescaling
 from flowrun.runtime.watchdog.job_board import JobBoard
 
@@ -29,6 +33,11 @@ class JobPlace:
 
     cluster: WorkerCluster | None
     board: JobBoard
+
+    def slots(self) -> int:
+        """Slots of the task managers that there are."""
+        assert self.cluster is not None
+        return self.cluster.slots_there or 0
 
     def start(self, version: JobVersion, options: JobStateOptions) -> LocalJob:
         """Start the execution that follows another one. Raises as `start_embedded`."""
@@ -87,3 +96,30 @@ def start_rescalable(
         return JobVersion(parallelism, found.job_graph, found.text, sent)
 
     return RescalableJob(job, first, options, Rescaling(compile_at, place.check, place.start))
+
+
+def compile_for_slots(
+    recompiling: Recompiling, place: JobPlace, settle_ms: int, is_over: Callable[[], bool]
+) -> CompiledPipeline | CompiledProgram | None:
+    """Wait for task managers; gives a job for the slots that there are once their number has settled; None: `is_over` said so before.
+
+    Raises:
+        PipelineError: the job cannot be compiled so.
+    """
+    slots = first_settled(place.slots, settle_ms, is_over, SystemClock())
+    if slots is None:
+        return None
+    most = min(vertex.max_parallelism for vertex in recompiling.compiled.job_graph.vertices)
+    compiled = recompiling.compile(fitting_parallelism(slots, most, lambda p: recompiling.compile(p).job_graph))
+    assert place.cluster is not None
+    place.cluster.prepare(slots, recompiling.text(compiled))
+    return compiled
+
+
+def reacting(
+    job: RescalableJob, recompiling: Recompiling | str, place: JobPlace, settle_ms: int | None
+) -> AbstractContextManager[object]:
+    """A context in which a job is rescaled as slots come and go, if it is to be."""
+    if settle_ms is None or isinstance(recompiling, str):
+        return nullcontext()
+    return ReactiveScaler(job, place.slots, lambda p: recompiling.compile(p).job_graph, settle_ms)

@@ -90,6 +90,11 @@ class LocalJob:
         return self._job_master.checkpoint_root
 
     @property
+    def job_graph(self) -> JobGraph:
+        """That runs, with the key groups of the state that it restored from."""
+        return self._job_master.job_graph
+
+    @property
     def restore_point(self) -> RestorePoint | None:
         """What a restart goes back to; once the job is over, what another one can go on from; None: the beginning."""
         return self._job_master.restore_point

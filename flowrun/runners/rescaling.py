@@ -124,6 +124,11 @@ class RescalableJob:
         return self._version.job_graph
 
     @property
+    def max_parallelism(self) -> int:
+        """The highest to which the job can be rescaled: its state has so many key groups."""
+        return min(vertex.max_parallelism for vertex in self._present.job_graph.vertices)
+
+    @property
     def checkpoint_root(self) -> str | None:
         """See `LocalJob`."""
         return self._present.checkpoint_root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_task_managers import cluster, newest
-from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, workers_of, write_pipeline
-from tests.end_to_end.processes import started, wait_for
+from tests.cluster.test_task_managers import cluster, end, newest
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, kill, workers_of, write_pipeline
+from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.slices import everyday
 
 Process = subprocess.Popen[str]
@@ -113,3 +114,43 @@ def test_kills_between_rescalings_cost_no_row(tmp_path: Path, seed: int, unalign
         _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
     check_counts(tmp_path, 100_000)
+
+
+def parallelism_of(folder: Path) -> int:
+    """Of the last checkpoint's sinks."""
+    try:
+        kept = json.loads((checkpoints(folder / "state")[-1] / "_metadata.json").read_text())
+    except FileNotFoundError:  # a newer one has taken its place
+        return parallelism_of(folder)
+    return int(kept["pipeline"]["overrides"]["settings.parallelism"])
+
+
+@pytest.mark.exhaustive
+def test_reactive_mode_follows_the_task_managers(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=120_000, rate=8_000)
+    with cluster(tmp_path, file, "--reactive", "--settle", "1s", managers=1) as (run, managers):
+        wait_for(lambda: newest(tmp_path), run)
+        assert parallelism_of(tmp_path) == 1
+        joining = [str(argument) for argument in managers[0].args[3:]]  # type: ignore[union-attr,index]
+        with started(*joining, cwd=tmp_path), started(*joining, cwd=tmp_path) as third:
+            wait_for(lambda: parallelism_of(tmp_path) == 3, run)
+            for session in children(third.pid):  # another takes its place before that counts
+                kill(session)
+            wait_for_another(tmp_path, run)
+            wait_for_another(tmp_path, run)
+            assert parallelism_of(tmp_path) == 3
+            end(third)
+            wait_for(lambda: parallelism_of(tmp_path) == 2, run)
+            _, said = run.communicate(timeout=100)
+        assert run.returncode == 0, said
+    check_counts(tmp_path, 120_000)
+
+
+@pytest.mark.exhaustive
+def test_reactive_mode_says_what_it_needs(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path)
+    for wrong, why in ((("-p", "2"), "leave -p out"), ((), "needs checkpoints"), (("--settle", "soon"), "no duration")):
+        with started("jobmanager", file, "--reactive", *wrong, cwd=tmp_path) as run:
+            _, said = run.communicate(timeout=60)
+        assert run.returncode == 2
+        assert why in said
