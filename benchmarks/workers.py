@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -24,15 +26,18 @@ from flowrun.runtime.messages import PartitionLocation
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.gate import GateEvent
 from flowrun.runtime.network.remote.data_server import DataServer
-from flowrun.runtime.rpc.address import UnixAddress
+from flowrun.runtime.rpc.address import TcpAddress, UnixAddress
 from flowrun.runtime.rpc.handshake import Introduction
 from flowrun.runtime.rpc.link import Credentials
+from flowrun.runtime.rpc.secret import SharedSecret
+from flowrun.runtime.rpc.tls import read_identity
 from flowrun.runtime.timers import TimerThread
 
 ROUNDS = 3
 WINDOW_ROWS = 60_000_000
 FUNCTION_ROWS = 2_000_000
 GIGABYTES = 4
+HOW = ("Unix socket", "TCP", "TCP with TLS", "TCP with LZ4", "TCP with TLS and LZ4")
 WINDOW = """
 name: keyed-tumbling
 settings: {{parallelism: 2}}
@@ -96,7 +101,7 @@ def run() -> list[Figure]:
     return [
         _compare(f"{WINDOW_ROWS // 1_000_000} M rows into a keyed window", window, 1.6),
         _compare(f"a Python function on {FUNCTION_ROWS // 1_000_000} M rows", function, 1.7),
-        *_exchange(),
+        *_exchanges(),
     ]
 
 
@@ -119,38 +124,58 @@ def _compare(name: str, pipeline: str, bar: float) -> Figure:
     )
 
 
-def _exchange() -> list[Figure]:
-    """Batches of 64k rows from one process to another, over one connection."""
-    context = multiprocessing.get_context("spawn")
+def _exchanges() -> list[Figure]:
+    """The exchange over each kind of connection."""
     with tempfile.TemporaryDirectory() as folder:
-        (ours, theirs), (answers, answered) = context.Pipe(), context.Pipe()
-        processes = [
-            context.Process(target=_write, args=(folder, theirs)),
-            context.Process(target=_read, args=(folder, answered)),
-        ]
-        for process in processes:
-            process.start()
-        answers.send(ours.recv())
-        answers.recv()
-        ours.send("begin")
-        seconds, reading, gigabytes = answers.recv()
-        ours.send("end")
-        processor = (ours.recv() + reading) / gigabytes
-        for process in processes:
-            process.join()
-    rate = gigabytes / seconds
+        _make_certificates(Path(folder))
+        found = {how: _exchange(folder, how) for how in HOW}
+    rate, processor = found["Unix socket"]
     return [
         Figure("exchange between two processes, 64k rows", f"{rate:.2f} GB/s", bar="≥ 1.5 GB/s", cleared=rate >= 1.5),
         Figure("the same: processor time of both", f"{processor:.2f} s a GB", bar="≤ 0.2 s", cleared=processor <= 0.2),
+        *(Figure(f"the same over {how}", f"{found[how][0]:.2f} GB/s, {found[how][1]:.2f} s a GB") for how in HOW[1:]),
     ]
 
 
-def _process(folder: str, name: str) -> tuple[DataServer, TimerThread]:
+def _make_certificates(folder: Path) -> None:
+    """Of one authority, which both processes are, as `flowrun … --tls` takes them."""
+    files = ("-keyout", folder / "key.pem", "-out", folder / "ca.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=b", *files],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    shutil.copy(folder / "ca.pem", folder / "cert.pem")
+    (folder / "key.pem").chmod(0o600)
+
+
+def _exchange(folder: str, how: str) -> tuple[float, float]:
+    """Batches of 64k rows from one process to another, over one connection: (GB/s, processor seconds of both a GB)."""
+    context = multiprocessing.get_context("spawn")
+    (ours, theirs), (answers, answered) = context.Pipe(), context.Pipe()
+    processes = [
+        context.Process(target=_write, args=(folder, how, theirs)),
+        context.Process(target=_read, args=(folder, how, answered)),
+    ]
+    for process in processes:
+        process.start()
+    answers.send(ours.recv())
+    answers.recv()
+    ours.send("begin")
+    seconds, reading, gigabytes = answers.recv()
+    ours.send("end")
+    processor = (ours.recv() + reading) / gigabytes
+    for process in processes:
+        process.join()
+    return gigabytes / seconds, processor
+
+
+def _process(folder: str, name: str, how: str) -> tuple[DataServer, TimerThread]:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     pa.set_cpu_count(1)
     timers = TimerThread(SystemClock())
-    address = UnixAddress(str(Path(folder) / name))
-    return DataServer(address, Introduction("taskmanager", name), Credentials(), timers), timers
+    address = UnixAddress(str(Path(folder) / name)) if how == HOW[0] else TcpAddress("127.0.0.1", 0)
+    credentials = Credentials(SharedSecret(b"of this benchmark"), read_identity(Path(folder)) if "TLS" in how else None)
+    return DataServer(address, Introduction("taskmanager", name), credentials, timers, lz4="LZ4" in how), timers
 
 
 def _ends(folder: str) -> list[ExecutionVertex]:
@@ -159,13 +184,13 @@ def _ends(folder: str) -> list[ExecutionVertex]:
     return list(build_execution_graph(compile_pipeline(file).job_graph).all_vertices())
 
 
-def _write(folder: str, pipe: Connection) -> None:
+def _write(folder: str, how: str, pipe: Connection) -> None:
     rows = 65_536
     chance = np.random.default_rng(0)
     numbers = [pa.array(chance.integers(0, 1 << 40, rows)) for _ in range(4)]
     texts = [pa.array([f"name {i % 1000} of something" for i in range(rows)]) for _ in range(2)]
     batch = RecordBatch(pa.record_batch(numbers + texts, list("abcdef")), pa.array(np.arange(rows)))
-    data, timers = _process(folder, "w1")
+    data, timers = _process(folder, "w1", how)
     network = data.environment("job", GlobalBufferPool(), timers.clock)
     partition = network.create_partition(_ends(folder)[0].partitions[0], "first")
     pipe.send(str(data.address))
@@ -181,9 +206,9 @@ def _write(folder: str, pipe: Connection) -> None:
     timers.close()
 
 
-def _read(folder: str, pipe: Connection) -> None:
+def _read(folder: str, how: str, pipe: Connection) -> None:
     address = pipe.recv()
-    data, timers = _process(folder, "w2")
+    data, timers = _process(folder, "w2", how)
     network = data.environment("job", GlobalBufferPool(), timers.clock)
     source, consumer, *_ = _ends(folder)
     location = PartitionLocation(source.partitions[0].id, "first", "w1", address)

@@ -18,7 +18,15 @@ from flowrun.cli.arguments import (
     pipeline_arguments,
     view_options,
 )
-from flowrun.cli.cluster_arguments import DEFAULT_PORT, DEFAULT_SECRET, SECRET_FILE, AddressType, host_and_port
+from flowrun.cli.cluster_arguments import (
+    DEFAULT_PORT,
+    DEFAULT_SECRET,
+    SECRET_FILE,
+    TLS,
+    AddressType,
+    cluster_credentials,
+    host_and_port,
+)
 from flowrun.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -45,6 +53,7 @@ def _settle_ms(text: str) -> int:
     help="Where task managers join; port 0 is any free one. By default only those of this machine can.",
 )
 @SECRET_FILE
+@TLS
 @click.option(
     "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
 )
@@ -72,6 +81,7 @@ def jobmanager(
     parallelism: int | None,
     listen: Address,
     secret_file: Path,
+    tls: Path | None,
     from_savepoint: str | None,
     reactive: bool,
     settle: str,
@@ -95,8 +105,6 @@ def jobmanager(
     from flowrun.runners.workers import check_runs_elsewhere
     from flowrun.runtime.cluster.remote_workers import RemoteWorkers
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
-    from flowrun.runtime.rpc.link import Credentials
-    from flowrun.runtime.rpc.secret import read_or_create_secret
 
     prepare(view)
     settle_ms = _settle_ms(settle) if reactive else None
@@ -122,11 +130,12 @@ def jobmanager(
         if isinstance(compiled, CompiledPipeline):
             compiled = in_order_of(compiled, restored, file, given, values)
     sent = sent_job(compiled.text, given, values)
-    credentials = Credentials(read_or_create_secret(secret_file.expanduser()))
+    credentials = cluster_credentials(secret_file, tls, create=True)
 
     def say_where(address: Address) -> None:
         if not view.quiet:
             at = "" if str(secret_file) == DEFAULT_SECRET else f" --secret-file {shlex.quote(str(secret_file))}"
+            at += "" if tls is None else " --tls FOLDER"
             say(f"task managers join with:\n  flowrun taskmanager --jobmanager {host_and_port(address)}{at}")
 
     def cluster() -> WorkerCluster:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.cluster_arguments import SECRET_FILE, AddressType
+from flowrun.cli.cluster_arguments import SECRET_FILE, TLS, AddressType, cluster_credentials
 
 if TYPE_CHECKING:
     from flowrun.runtime.rpc.address import Address
@@ -27,6 +27,14 @@ _ANY_HOST = ("", "0.0.0.0", "::")
     help="Of this machine, at which other task managers reach it; they exchange rows there.",
 )
 @SECRET_FILE
+@TLS
+@click.option(
+    "--compression",
+    type=click.Choice(("none", "lz4")),
+    default="none",
+    show_default=True,
+    help="Of rows that this process sends to others: lz4 halves the bytes for more processor time, for slow networks.",
+)
 @click.option(
     "--patience",
     metavar="DURATION",
@@ -42,7 +50,14 @@ _ANY_HOST = ("", "0.0.0.0", "::")
     help="Of the log on standard error.",
 )
 def taskmanager(
-    job_manager: Address, slots: int | None, host: str, secret_file: Path, patience: str, log_level: str
+    job_manager: Address,
+    slots: int | None,
+    host: str,
+    secret_file: Path,
+    tls: Path | None,
+    compression: str,
+    patience: str,
+    log_level: str,
 ) -> None:
     """Join a job manager, run subtasks of its pipeline, and look for the next one when it is gone.
 
@@ -56,8 +71,6 @@ def taskmanager(
     from flowrun.runtime.cluster.worker_process import WorkerOffer
     from flowrun.runtime.process import tune_process
     from flowrun.runtime.rpc.address import TcpAddress
-    from flowrun.runtime.rpc.link import Credentials
-    from flowrun.runtime.rpc.secret import read_secret
 
     if host in _ANY_HOST:
         raise click.BadParameter(f"'{host}' is every address; name one that others reach", param_hint="--host")
@@ -69,8 +82,10 @@ def taskmanager(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     tune_process()
-    credentials = Credentials(read_secret(secret_file.expanduser()))
-    offer = WorkerOffer(TcpAddress(host, 0), credentials, slots or usable_cores(), compile_opening)
+    credentials = cluster_credentials(secret_file, tls)
+    offer = WorkerOffer(
+        TcpAddress(host, 0), credentials, slots or usable_cores(), compile_opening, lz4=compression == "lz4"
+    )
     try:
         run_task_manager(TaskManagerOptions(job_manager, offer, patience_s))
     finally:

@@ -14,6 +14,7 @@ import pytest
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.end_to_end.running import json_rows
+from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 
 Process = subprocess.Popen[str]
 
@@ -76,6 +77,32 @@ def test_who_has_another_secret_is_refused(tmp_path: Path) -> None:
             _, said = stranger.communicate(timeout=20)
     assert stranger.returncode == 1
     assert "refused the connection: it has another shared secret" in said
+
+
+@pytest.mark.exhaustive
+@needs_openssl
+def test_certificates_take_the_place_of_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    authority = make_authority(tmp_path / "authority")
+    one, two = make_identity(tmp_path / "one", authority), make_identity(tmp_path / "two", authority)
+    stranger = make_identity(tmp_path / "stranger", make_authority(tmp_path / "other"))
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=10_000)
+    place = f"127.0.0.1:{free_port()}"
+    with started("jobmanager", file, "--listen", place, "--tls", one, "--no-live", cwd=tmp_path) as run:
+        assert run.stderr is not None
+        told = next((line for line in run.stderr if "flowrun taskmanager" in line), "")
+        assert f"--jobmanager {place} --tls FOLDER" in told
+        joining = ("taskmanager", "--jobmanager", place, "--slots", 1, "--compression", "lz4")
+        with started(*joining, "--tls", stranger, cwd=tmp_path) as refused:
+            _, said = refused.communicate(timeout=30)
+        assert refused.returncode == 1
+        assert "its certificate is not trusted here" in said
+        assert "certificates of one authority" in said
+        with started(*joining, "--tls", two, cwd=tmp_path), started(*joining, "--tls", two, cwd=tmp_path):
+            _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert not (tmp_path / ".flowrun").exists(), "no secret is made"
+    check_counts(tmp_path, 10_000)
 
 
 @pytest.mark.exhaustive

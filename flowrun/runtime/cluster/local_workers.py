@@ -31,7 +31,7 @@ from flowrun.runtime.cluster.fork_server import (
 from flowrun.runtime.cluster.job_files import FetchFile
 from flowrun.runtime.cluster.resource_manager import take_on
 from flowrun.runtime.cluster.task_executor import JobGraphs
-from flowrun.runtime.cluster.worker_process import WorkerPlan, run_worker
+from flowrun.runtime.cluster.worker_process import ROLE, WorkerPlan, run_worker
 from flowrun.runtime.cluster_messages import JobObserverGateway, JobOpening, ResourceManagerGateway, WorkerGateway
 from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
 from flowrun.runtime.rpc.address import UnixAddress
@@ -141,7 +141,9 @@ class LocalWorkers:
             take_on(link, accept, timers)
 
         own = Introduction("jobmanager", f"{os.getpid()}")
-        self._server = Server(self._address, own, self._credentials, {Purpose.CONTROL: on_link})
+        self._server = Server(
+            self._address, own, self._credentials, {Purpose.CONTROL: on_link}, roles=frozenset({ROLE})
+        )
         self._forks.listen(self._hear)
         expect(self.numbers.workers * self.numbers.slots)
         for _ in range(self.numbers.workers):

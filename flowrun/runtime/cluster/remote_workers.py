@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 
@@ -14,8 +13,6 @@ from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, Link
 from flowrun.runtime.rpc.server import Server
 from flowrun.runtime.timers import TimerThread
-
-_log = logging.getLogger(__name__)
 
 
 class RemoteWorkers:
@@ -48,15 +45,13 @@ class RemoteWorkers:
         """
 
         def on_link(link: Link) -> None:
-            if link.peer.role != ROLE:
-                _log.warning("a connection from %s was closed: task managers are waited for here", link)
-                link.stream.close()
-                return
             take_on(link, accept, timers)
 
         own = Introduction("jobmanager", f"{os.getpid()}")
         expect(None)
-        self._server = Server(self._address, own, self._credentials, {Purpose.CONTROL: on_link})
+        self._server = Server(
+            self._address, own, self._credentials, {Purpose.CONTROL: on_link}, roles=frozenset({ROLE})
+        )
         self._listening(self._server.address)
 
     @property

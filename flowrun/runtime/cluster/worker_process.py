@@ -73,6 +73,7 @@ class WorkerOffer:
         graphs: gives it the job graphs of jobs.
         resources: what the slots divide among them.
         board: where subtasks note what they are doing; None if no watchdog reads that.
+        lz4: compress the rows that others read.
     """
 
     data_address: Address
@@ -81,6 +82,7 @@ class WorkerOffer:
     graphs: JobGraphs
     resources: ResourceProfile = ResourceProfile()
     board: JobBoard | None = None
+    lz4: bool = False
 
 
 def run_worker(plan: WorkerPlan, name: str) -> None:
@@ -91,7 +93,8 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     """
     data_address = UnixAddress(str(plan.folder / name))
     offer = WorkerOffer(data_address, plan.credentials, plan.slots, plan.graphs, plan.resources, plan.board)
-    serve_job_manager(open_link(plan.manager, Introduction(ROLE, name), Purpose.CONTROL, plan.credentials), offer, name)
+    own, roles = Introduction(ROLE, name), frozenset({"jobmanager"})
+    serve_job_manager(open_link(plan.manager, own, Purpose.CONTROL, plan.credentials, roles=roles), offer, name)
     os._exit(0)  # subtasks may still be at work: nobody needs them
 
 
@@ -111,7 +114,7 @@ def serve_job_manager(link: Link, offer: WorkerOffer, name: str) -> str:
     _print_whole_lines()
     clock = ForwardClock(SystemClock())
     timers = TimerThread(clock)
-    data = DataServer(offer.data_address, Introduction(ROLE, name), offer.credentials, timers)
+    data = DataServer(offer.data_address, Introduction(ROLE, name), offer.credentials, timers, lz4=offer.lz4)
     connection = RpcConnection(link)
     executor = TaskExecutor(
         name,

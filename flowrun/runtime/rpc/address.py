@@ -126,6 +126,27 @@ def without_delay(connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def notice_silence(connected: socket.socket, silence_ms: int) -> None:
+    """Have a TCP connection fail when the other machine, or the network to it, is gone without a word.
+
+    While something waits to be acknowledged, the kernel gives up after `silence_ms`; while nothing does, it asks (keepalive) in the
+    meantime. As far as the system can: Linux can both, others have keepalive only.
+    """
+    if connected.family == socket.AF_UNIX:
+        return
+    pause_s = max(silence_ms // 3000, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", pause_s),
+        ("TCP_KEEPALIVE", pause_s),  # macOS calls the former so
+        ("TCP_KEEPINTVL", pause_s),
+        ("TCP_KEEPCNT", 2),
+        ("TCP_USER_TIMEOUT", silence_ms),
+    ):
+        if hasattr(socket, name):
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 def listen(address: Address, backlog: int = 128) -> tuple[socket.socket, Address]:
     """A socket that listens at `address`, and the address with the port that was chosen.
 

@@ -13,6 +13,10 @@ _MOST_PIECES = 256
 """So many go out with one call; the kernel's own limit (IOV_MAX) is 1024."""
 
 
+class NotTrustedError(ConnectionError):
+    """One side has no certificate that the other one trusts: trying again does not help."""
+
+
 class ByteStream(Protocol):
     """A connection as bytes. One thread may read while others write (each write under the writers' own lock)."""
 
@@ -33,7 +37,7 @@ class ByteStream(Protocol):
         ...
 
     def write_nowait(self, pieces: Sequence[memoryview]) -> Sequence[memoryview]:
-        """Write as much as the kernel takes without waiting; gives what is left, nothing if all went out.
+        """Write as much as the kernel takes without waiting; gives what is left, nothing if all went out. It is to be written next.
 
         Raises:
             OSError: the connection failed.
@@ -105,6 +109,11 @@ class SocketStream:
                 break
             filled += came
         return filled
+
+    def read_some(self, view: memoryview) -> int:
+        """Wait for bytes, and put as many into the buffer as there are; gives their number, 0 at the end. Raises as `read_into`."""
+        self._apply_limit()
+        return self.socket.recv_into(view)
 
     def write(self, data: bytes) -> None:
         """As `ByteStream.write`."""

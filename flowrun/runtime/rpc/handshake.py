@@ -8,8 +8,8 @@ Four messages of fixed sizes, and nothing else is read from who has not proved i
 4. verdict and proof of the one who listens: the same with another label, so that a proof cannot be sent back to who made it.
 
 The secret itself never travels, and since proofs cover both random numbers and all that was said, none is good for a second time or for
-another introduction. A secret guards against strangers who connect. Who can change what travels between two machines is
-kept out by TLS only, which there is not yet: between machines use a network that strangers cannot reach.
+another introduction. A secret guards against strangers who connect. Who can read or change what travels between two machines is
+kept out by TLS only (`tls.py`), inside of which the handshake is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from enum import IntEnum
 from flowrun import __version__
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, RefusedError
-from flowrun.runtime.rpc.byte_stream import ByteStream
+from flowrun.runtime.rpc.byte_stream import ByteStream, NotTrustedError
 from flowrun.runtime.rpc.secret import SharedSecret
 
 PROTOCOL_VERSION = 1
@@ -53,6 +53,7 @@ class Verdict(IntEnum):
     OTHER_VERSION = 2
     WRONG_SECRET = 3
     NOT_SERVED = 4
+    OTHER_ROLE = 5
 
 
 @record
@@ -80,19 +81,18 @@ class Introduction:
 
 
 def introduce(
-    stream: ByteStream, own: Introduction, purpose: Purpose, secret: SharedSecret, place: str, timeout_ms: int
+    stream: ByteStream, own: Introduction, purpose: Purpose, secret: SharedSecret, place: str
 ) -> Introduction:
-    """Shake hands as the one who connected; gives who listens. `place` is for errors: where that is.
+    """Shake hands as the one who connected, within the stream's time limit; gives who listens. `place` is for errors: where that is.
 
     Raises:
         ClusterError: the other side is no flowrun, of another version, does not know the secret, serves no such purpose, or does not
             answer in time.
     """
     try:
-        stream.set_time_limit(timeout_ms)
         said = _packed(own, purpose)
         stream.write(said)
-        answered = _read(stream, _INTRODUCTION.size, place)
+        answered = _read_introduction(stream, place)
         verdict, peer = _unpacked(answered, place)
         if verdict in (Verdict.OTHER_PROTOCOL, Verdict.OTHER_VERSION):
             raise _other_version(own, peer, place)
@@ -105,23 +105,32 @@ def introduce(
                 f"{peer} at {place} did not prove that it knows the shared secret",
                 hint="another process listens at that address",
             )
-        stream.set_time_limit(None)
     except OSError as error:
-        raise _unanswered(place, "no answer in time" if isinstance(error, TimeoutError) else str(error)) from error
+        raise failed_handshake(place, error) from error
     return peer
 
 
 def admit(
-    stream: ByteStream, own: Introduction, served: frozenset[Purpose], secret: SharedSecret, timeout_ms: int
+    stream: ByteStream,
+    own: Introduction,
+    served: frozenset[Purpose],
+    secret: SharedSecret,
+    roles: frozenset[str] | None = None,
 ) -> tuple[Introduction, Purpose]:
-    """Shake hands as the one who listens; gives who connected, and what for.
+    """Shake hands as the one who listens, within the stream's time limit; gives who connected, and what for.
+
+    Args:
+        stream: of the connection.
+        own: who this process is.
+        served: what connections are for.
+        secret: that both sides must know.
+        roles: of those who may connect; None: all.
 
     Raises:
         ClusterError: the other side is to be dropped; it was told why if it is a flowrun.
     """
     try:
-        stream.set_time_limit(timeout_ms)
-        said = _read(stream, _INTRODUCTION.size, "the other side")
+        said = _read_introduction(stream, "the other side")
         purpose, peer = _unpacked(said, "the other side")
         protocol: int = _INTRODUCTION.unpack(said)[1]
         if protocol != PROTOCOL_VERSION or peer.version != own.version:
@@ -137,12 +146,12 @@ def admit(
         if purpose not in served:
             _refuse(stream, Verdict.NOT_SERVED)
             raise ClusterError(f"{peer} asks for a connection of kind {purpose}, which is not served here")
+        if roles is not None and peer.role not in roles:
+            _refuse(stream, Verdict.OTHER_ROLE)
+            raise ClusterError(f"{peer} is not waited for here, but {' or '.join(sorted(roles))}")
         stream.write(_VERDICT.pack(Verdict.WELCOME, secret.sign(_BY_SERVER, said, answered, proof)))
-        stream.set_time_limit(None)
     except OSError as error:
-        raise _unanswered(
-            "the other side", "no answer in time" if isinstance(error, TimeoutError) else str(error)
-        ) from error
+        raise failed_handshake("the other side", error) from error
     return peer, Purpose(purpose)
 
 
@@ -160,6 +169,14 @@ def _unpacked(data: bytes, place: str) -> tuple[int, Introduction]:
         return number, Introduction(*(text.rstrip(b"\0").decode() for text in texts))
     except (UnicodeDecodeError, ClusterError) as error:
         raise _no_flowrun(place) from error
+
+
+def _read_introduction(stream: ByteStream, place: str) -> bytes:
+    """Not a byte more than its beginning of who speaks another protocol."""
+    magic = _read(stream, len(_MAGIC), place)
+    if magic != _MAGIC:
+        raise _no_flowrun(place)
+    return magic + _read(stream, _INTRODUCTION.size - len(_MAGIC), place)
 
 
 def _read(stream: ByteStream, size: int, place: str) -> bytes:
@@ -187,6 +204,10 @@ def _check_verdict(result: int, peer: Introduction, purpose: Purpose, place: str
         raise RefusedError(
             f"{peer} at {place} serves no {purpose.name.lower()} connections", hint="check the address and its port"
         )
+    if result == Verdict.OTHER_ROLE:
+        raise RefusedError(
+            f"{peer} at {place} waits for other processes than this one", hint="check the address and its port"
+        )
     raise _no_flowrun(place)
 
 
@@ -202,6 +223,16 @@ def _no_flowrun(place: str) -> RefusedError:
     return RefusedError(
         f"{place} does not speak flowrun's protocol", hint="check the address, and whether one side uses TLS"
     )
+
+
+def failed_handshake(place: str, error: OSError) -> ClusterError:
+    """The error of a handshake that failed for want of bytes, time or trust."""
+    if isinstance(error, NotTrustedError):
+        return RefusedError(
+            f"the handshake with {place} failed: {error}",
+            hint="all processes of a cluster use TLS with certificates of one authority, or none does (--tls)",
+        )
+    return _unanswered(place, "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error))
 
 
 def _unanswered(place: str, reason: str) -> ClusterError:

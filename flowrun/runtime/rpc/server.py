@@ -60,10 +60,11 @@ class Server:
         credentials: Credentials,
         on_link: Mapping[Purpose, Callable[[Link], None]],
         *,
+        roles: frozenset[str] | None = None,
         limits: ServerLimits = DEFAULT_LIMITS,
         clock: Clock | None = None,
     ) -> None:
-        """Listen at `address`, as `own`.
+        """Listen at `address`, as `own`, for processes of these roles; None: of any, and the callbacks look at it.
 
         Raises:
             ClusterError: the address is taken, or listening there would let strangers in.
@@ -72,6 +73,7 @@ class Server:
         self._own = own
         self._credentials = credentials
         self._on_link = dict(on_link)
+        self._roles = roles
         self._limits = limits
         self._listener, self._address = listen(address)
         self._listener.setblocking(False)
@@ -157,7 +159,9 @@ class Server:
     def _admit(self, accepted: socket.socket, came_from: str) -> None:
         served = frozenset(self._on_link)
         try:
-            link = admit_link(accepted, came_from, self._own, served, self._credentials, self._limits.handshake_ms)
+            link = admit_link(
+                accepted, came_from, self._own, served, self._credentials, self._limits.handshake_ms, self._roles
+            )
         except ClusterError as error:
             if not self._closed.is_set():
                 self._refusals.note(f"a connection from {came_from} was refused: {error.message}")

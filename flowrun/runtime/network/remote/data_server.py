@@ -62,7 +62,9 @@ class DataServer:
         self._ending: list[PartitionSender | DataConnection] = []
         """Those that have ended, while their threads may not have."""
         self._closed = False
-        self._server = Server(address, own, credentials, {Purpose.DATA: self._serve})
+        self._roles = frozenset({own.role})
+        """Of those who exchange rows."""
+        self._server = Server(address, own, credentials, {Purpose.DATA: self._serve}, roles=self._roles)
 
     @property
     def address(self) -> Address:
@@ -99,7 +101,7 @@ class DataServer:
                     raise ClusterError("this process reads no more: its data server is closed")
             if known is not None:
                 return known
-            link = open_link(parse_address(address), self._own, Purpose.DATA, self._credentials)
+            link = open_link(parse_address(address), self._own, Purpose.DATA, self._credentials, roles=self._roles)
             with self._lock:
                 made = DataConnection(DataFrames(link.stream, str(link)), self._forget)
                 self._connections[address] = made
