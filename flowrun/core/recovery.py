@@ -47,6 +47,7 @@ class RestartSettings:
 
     Attributes:
         attempts: restarts in the life of the job (fixed_delay).
+        attempts_without_progress: restarts in a row between which no checkpoint is completed (failure_rate, exponential).
         delay_ms: wait before a restart (fixed_delay, failure_rate).
         max_failures: failures within `interval_ms` that are followed by a restart (failure_rate).
         interval_ms: see `max_failures`.
@@ -58,6 +59,7 @@ class RestartSettings:
 
     strategy: str
     attempts: int = 1
+    attempts_without_progress: int = 60
     delay_ms: int = 1_000
     max_failures: int = 1
     interval_ms: int = 60_000

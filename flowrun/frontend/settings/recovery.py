@@ -88,6 +88,12 @@ CHECKPOINT = RecordSpec(
         ),
     ),
 )
+_WITHOUT_PROGRESS = KeySpec(
+    "attempts_without_progress",
+    IntegerValue(1),
+    "After so many restarts in a row, between which no checkpoint was completed, the job ends.",
+    default="60",
+)
 _RESTART_DELAY = KeySpec("delay", DurationValue(zero=True), "Wait before each restart.", default="1s")
 RESTART = VariantValue(
     "strategy",
@@ -116,6 +122,7 @@ RESTART = VariantValue(
                     KeySpec("max_failures", IntegerValue(1), "Failures allowed within `interval`.", default="1"),
                     KeySpec("interval", DurationValue(), "The period in which failures are counted.", default="1m"),
                     _RESTART_DELAY,
+                    _WITHOUT_PROGRESS,
                 ),
             ),
         ),
@@ -124,7 +131,7 @@ RESTART = VariantValue(
             RecordSpec(
                 "restart_exponential",
                 "the restart strategy 'exponential'",
-                "Unlimited restarts, further and further apart.",
+                "Restarts, further and further apart, as long as they lead somewhere.",
                 (
                     KeySpec("initial_delay", DurationValue(), "Wait before the first restart.", default="1s"),
                     KeySpec("max_delay", DurationValue(), "The longest wait.", default="1m"),
@@ -135,6 +142,7 @@ RESTART = VariantValue(
                         "After so long without a failure the wait starts over.",
                         default="1h",
                     ),
+                    _WITHOUT_PROGRESS,
                 ),
             ),
         ),
@@ -199,6 +207,9 @@ def read_restart(section: Section | None, diagnostics: Diagnostics) -> RestartSe
     settings = RestartSettings(
         strategy=section.variant,
         attempts=or_default(section.integer("attempts"), default.attempts),
+        attempts_without_progress=or_default(
+            section.integer("attempts_without_progress"), default.attempts_without_progress
+        ),
         delay_ms=or_default(section.integer("delay"), default.delay_ms),
         max_failures=or_default(section.integer("max_failures"), default.max_failures),
         interval_ms=or_default(section.integer("interval"), default.interval_ms),

@@ -28,7 +28,9 @@ _RECURRING = (
 """Errors of the pipeline itself, of what it has to run in, and of nobody: trying again changes nothing."""
 
 EXPONENTIAL_BY_DEFAULT = RestartSettings("exponential")
-"""For jobs that take checkpoints and say nothing about restarts: again and again, after 1 s at first and a minute at most."""
+"""For jobs that take checkpoints and say nothing about restarts: after 1 s to a minute, for about an hour if there is no progress."""
+
+DEFAULT_WITHOUT_PROGRESS = EXPONENTIAL_BY_DEFAULT.attempts_without_progress
 
 
 class RestartStrategy(Protocol):
@@ -43,6 +45,10 @@ class RestartStrategy(Protocol):
         """A failure counts: ms to wait before the restart, or None to give up."""
         ...
 
+    def progressed(self) -> None:
+        """A checkpoint was completed: what failed before it is past."""
+        ...
+
 
 class NoRestart:
     """The first failure is the end."""
@@ -52,6 +58,9 @@ class NoRestart:
     def on_failure(self, now_ms: int) -> int | None:
         """Never again."""
         return None
+
+    def progressed(self) -> None:
+        """Changes nothing."""
 
 
 class FixedDelay:
@@ -79,16 +88,49 @@ class FixedDelay:
         self._left -= 1
         return self._delay_ms
 
+    def progressed(self) -> None:
+        """Changes nothing: attempts are those of the job's life."""
+
+
+class _Fruitless:
+    """Counts restarts in a row between which no checkpoint was completed.
+
+    >>> fruitless = _Fruitless(most=2)
+    >>> [fruitless.may_go_on(), fruitless.may_go_on(), fruitless.may_go_on()], fruitless.reset(), fruitless.may_go_on()
+    ([True, True, False], None, True)
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._count = 0
+
+    def may_go_on(self) -> bool:
+        """One more; whether it is allowed."""
+        self._count += 1
+        return self._count <= self.most
+
+    def reset(self) -> None:
+        """There was progress."""
+        self._count = 0
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"at most {self.most} in a row without a new checkpoint"
+
 
 class FailureRate:
-    """A restart after each failure, unless there were more than `max_failures` within `interval_ms`, this one included.
+    """A restart after each failure, unless there were more than `max_failures` within `interval_ms`, this one included, or too many in a
+    row without progress.
 
     >>> strategy = FailureRate(max_failures=2, interval_ms=1_000, delay_ms=10)
     >>> [strategy.on_failure(at) for at in (0, 900, 1_001, 1_500)]
     [10, 10, 10, None]
     """
 
-    def __init__(self, max_failures: int, interval_ms: int, delay_ms: int) -> None:
+    def __init__(
+        self, max_failures: int, interval_ms: int, delay_ms: int, without_progress: int = DEFAULT_WITHOUT_PROGRESS
+    ) -> None:
+        self._fruitless = _Fruitless(without_progress)
         self._max_failures = max_failures
         self._interval_ms = interval_ms
         self._delay_ms = delay_ms
@@ -97,7 +139,7 @@ class FailureRate:
     @property
     def description(self) -> str:
         """For messages."""
-        return f"failure_rate, at most {self._max_failures} failures in {self._interval_ms} ms"
+        return f"failure_rate, at most {self._max_failures} failures in {self._interval_ms} ms, {self._fruitless}"
 
     def on_failure(self, now_ms: int) -> int | None:
         """The delay while the rate is not exceeded."""
@@ -105,18 +147,32 @@ class FailureRate:
         recent = [min(at, now_ms) for at in self._failures if now_ms - at <= self._interval_ms]
         self._failures.clear()
         self._failures.extend([*recent, now_ms])
-        return self._delay_ms if len(self._failures) <= self._max_failures else None
+        is_rare = len(self._failures) <= self._max_failures
+        return self._delay_ms if self._fruitless.may_go_on() and is_rare else None
+
+    def progressed(self) -> None:
+        """Restarts lead somewhere."""
+        self._fruitless.reset()
 
 
 class ExponentialDelay:
-    """A restart after each failure; the wait grows with each, and starts over after a quiet time.
+    """A restart after each failure, unless too many in a row made no progress; the wait grows with each, and starts over after a quiet
+    time.
 
     >>> strategy = ExponentialDelay(initial_ms=100, max_ms=350, multiplier=2.0, reset_after_ms=10_000)
     >>> [strategy.on_failure(at) for at in (0, 500, 1_000, 20_000)]
     [100, 200, 350, 100]
     """
 
-    def __init__(self, initial_ms: int, max_ms: int, multiplier: float, reset_after_ms: int) -> None:
+    def __init__(
+        self,
+        initial_ms: int,
+        max_ms: int,
+        multiplier: float,
+        reset_after_ms: int,
+        without_progress: int = DEFAULT_WITHOUT_PROGRESS,
+    ) -> None:
+        self._fruitless = _Fruitless(without_progress)
         self._initial_ms = initial_ms
         self._max_ms = max_ms
         self._multiplier = multiplier
@@ -127,17 +183,24 @@ class ExponentialDelay:
     @property
     def description(self) -> str:
         """For messages."""
-        return f"exponential, {self._initial_ms} to {self._max_ms} ms"
+        return f"exponential, {self._initial_ms} to {self._max_ms} ms, {self._fruitless}"
 
     def on_failure(self, now_ms: int) -> int | None:
-        """The present delay."""
+        """The present delay while restarts lead somewhere."""
         since = self._quiet_since_ms
         if since is not None and now_ms - since >= self._reset_after_ms:
             self._next_ms = float(self._initial_ms)
+            self._fruitless.reset()
+        if not self._fruitless.may_go_on():
+            return None
         delay_ms = min(int(self._next_ms), self._max_ms)
         self._next_ms = min(self._next_ms * self._multiplier, float(self._max_ms))
         self._quiet_since_ms = now_ms + delay_ms
         return delay_ms
+
+    def progressed(self) -> None:
+        """Restarts lead somewhere."""
+        self._fruitless.reset()
 
 
 def restart_strategy(settings: RestartSettings | None, *, checkpoints: bool) -> RestartStrategy:
@@ -151,7 +214,7 @@ def restart_strategy(settings: RestartSettings | None, *, checkpoints: bool) -> 
         InternalError: an unknown strategy; front ends check the name.
 
     >>> restart_strategy(None, checkpoints=True).description
-    'exponential, 1000 to 60000 ms'
+    'exponential, 1000 to 60000 ms, at most 60 in a row without a new checkpoint'
     """
     if settings is None:
         settings = EXPONENTIAL_BY_DEFAULT if checkpoints else RestartSettings("none")
@@ -162,9 +225,11 @@ def restart_strategy(settings: RestartSettings | None, *, checkpoints: bool) -> 
         case "fixed_delay":
             return FixedDelay(s.attempts, s.delay_ms)
         case "failure_rate":
-            return FailureRate(s.max_failures, s.interval_ms, s.delay_ms)
+            return FailureRate(s.max_failures, s.interval_ms, s.delay_ms, s.attempts_without_progress)
         case "exponential":
-            return ExponentialDelay(s.initial_delay_ms, s.max_delay_ms, s.multiplier, s.reset_after_ms)
+            return ExponentialDelay(
+                s.initial_delay_ms, s.max_delay_ms, s.multiplier, s.reset_after_ms, s.attempts_without_progress
+            )
         case unknown:
             raise InternalError(
                 f"unknown restart strategy '{unknown}'; there are none, fixed_delay, failure_rate, exponential"

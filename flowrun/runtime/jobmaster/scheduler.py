@@ -125,6 +125,7 @@ class Scheduler:
                 return []
             case events.CheckpointCompleted():
                 self._repeated.checkpoint_completed()
+                self._strategy.progressed()
                 return []
             case events.CancelJob():
                 if self.state not in (JobState.CREATED, JobState.RUNNING, JobState.RESTARTING):

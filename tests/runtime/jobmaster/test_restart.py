@@ -78,12 +78,14 @@ def described(settings: RestartSettings | None, *, checkpoints: bool) -> str:
 def test_descriptions_say_what_was_configured() -> None:
     assert described(RestartSettings("fixed_delay", attempts=3), checkpoints=False) == "fixed_delay, attempts 3"
     assert described(RestartSettings("failure_rate"), checkpoints=False) == (
-        "failure_rate, at most 1 failures in 60000 ms"
+        "failure_rate, at most 1 failures in 60000 ms, at most 60 in a row without a new checkpoint"
     )
 
 
 def test_jobs_that_take_checkpoints_restart_unless_told_otherwise() -> None:
-    assert described(None, checkpoints=True) == "exponential, 1000 to 60000 ms"
+    assert described(None, checkpoints=True) == (
+        "exponential, 1000 to 60000 ms, at most 60 in a row without a new checkpoint"
+    )
     assert described(None, checkpoints=False) == ""
     assert described(RestartSettings("none"), checkpoints=True) == ""
 
@@ -121,3 +123,25 @@ def test_state_that_cannot_be_read_back_is_not_tried_again_but_state_that_cannot
     assert not is_retryable(TaskFailure(damaged), restoring=True)
     assert not is_retryable(TaskFailure(damaged, phase="initialize_state"), restoring=False)
     assert is_retryable(TaskFailure(damaged), restoring=False)
+
+
+@pytest.mark.parametrize("strategy", ["exponential", "failure_rate"])
+def test_restarts_that_lead_nowhere_come_to_an_end(strategy: str) -> None:
+    made = restart_strategy(
+        RestartSettings(
+            strategy, delay_ms=5, max_failures=99, initial_delay_ms=5, max_delay_ms=5, attempts_without_progress=3
+        ),
+        checkpoints=True,
+    )
+    assert [made.on_failure(at) for at in range(3)] == [5, 5, 5]
+    made.progressed()
+    assert [made.on_failure(at) for at in range(4)] == [5, 5, 5, None]
+    assert "at most 3 in a row without a new checkpoint" in made.description
+
+
+def test_by_default_restarts_do_not_go_on_for_ever() -> None:
+    made = restart_strategy(None, checkpoints=True)
+    waits = [made.on_failure(0) for _ in range(61)]
+    assert None not in waits[:60]
+    assert waits[60] is None
+    assert 45 < sum(w for w in waits if w is not None) / 60_000 < 75, "minutes"

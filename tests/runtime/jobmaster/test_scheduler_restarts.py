@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from flowrun.core.recovery import RestartSettings
 from flowrun.errors import DataError, OptionError, StateError
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
-from flowrun.runtime.jobmaster.restart import ExponentialDelay, FixedDelay, RestartStrategy
+from flowrun.runtime.jobmaster.restart import ExponentialDelay, FixedDelay, RestartStrategy, restart_strategy
 from flowrun.runtime.jobmaster.scheduler import PAST_FAILURES, Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
@@ -335,6 +336,20 @@ def test_failures_between_which_the_job_went_on_and_those_of_the_world_outside_l
         assert fails_again(story, round_ + 2, unreachable)
         for _ in range(3):
             story.handle(CheckpointCompleted())
+
+
+def test_failures_of_the_world_outside_without_a_checkpoint_between_them_come_to_an_end() -> None:
+    settings = RestartSettings("exponential", attempts_without_progress=2)
+    story = Story(strategy=restart_strategy(settings, checkpoints=True)).run()
+    assert fails_again(story, 1, OSError("no route to host"))
+    assert fails_again(story, 2, OSError("no route to host"))
+    story.handle(CheckpointCompleted())
+    assert fails_again(story, 3, OSError("no route to host"))
+    assert fails_again(story, 4, OSError("no route to host"))
+    assert not fails_again(story, 5, OSError("no route to host"))
+    assert story.scheduler.restart_note == (
+        "gave up after 4 restarts (exponential, 1000 to 60000 ms, at most 2 in a row without a new checkpoint)"
+    )
 
 
 def test_subtasks_that_fail_together_fail_once() -> None:

@@ -150,6 +150,10 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "restart-strategy.exponential-delay.max-backoff": ("restart.exponential.max_delay", _duration),
     "restart-strategy.exponential-delay.backoff-multiplier": ("restart.exponential.multiplier", _same),
     "restart-strategy.exponential-delay.reset-backoff-threshold": ("restart.exponential.reset_after", _duration),
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff": (
+        "restart.exponential.attempts_without_progress",
+        _same,
+    ),
 }
 """Flink's key → flowrun's setting, and how its value is written there (None: as if it were not set)."""
 
