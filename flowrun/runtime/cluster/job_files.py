@@ -85,6 +85,29 @@ def job_files(contents: Mapping[str, bytes]) -> JobFiles:
     return JobFiles(files, {file.digest: contents[file.path] for file in files})
 
 
+def fetch_files(files: tuple[JobFile, ...], fetch: FetchFile) -> JobFiles:
+    """Files with their contents, for a process that gives them to others.
+
+    Raises:
+        ClusterError: one is refused, or cannot be fetched.
+    """
+    check_files(files)
+    contents: dict[str, bytes] = {}
+    for file in files:
+        if file.digest not in contents:
+            contents[file.digest] = checked_content(file, fetch(file.digest))
+    return JobFiles(files, contents)
+
+
+def checked_content(file: JobFile, content: bytes) -> bytes:
+    """The content that came for a file. Raises ClusterError: it is not what was announced."""
+    if len(content) != file.size or digest_of(content) != file.digest:
+        raise ClusterError(
+            f"the content of {file.path} is refused: {len(content)} bytes came that are not those that the job announced"
+        )
+    return content
+
+
 def digest_of(content: bytes) -> str:
     """SHA-256, as 64 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
@@ -153,11 +176,7 @@ class FileCache:
         kept = self._read(file.digest)
         if kept is not None:
             return kept
-        content = fetch(file.digest)
-        if len(content) != file.size or digest_of(content) != file.digest:
-            raise ClusterError(
-                f"the content of {file.path} is refused: {len(content)} bytes came that are not those that the job announced"
-            )
+        content = checked_content(file, fetch(file.digest))
         try:
             self._keep(file.digest, content)
         except OSError as error:  # such as a full disk: it is fetched again next time

@@ -7,13 +7,11 @@ import logging
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
@@ -29,6 +27,7 @@ from flowrun.runtime.cluster.fork_server import (
     check_no_threads,
 )
 from flowrun.runtime.cluster.job_files import FetchFile
+from flowrun.runtime.cluster.private_folder import private_folder
 from flowrun.runtime.cluster.resource_manager import take_on
 from flowrun.runtime.cluster.task_executor import JobGraphs
 from flowrun.runtime.cluster.worker_process import ROLE, WorkerPlan, run_worker
@@ -49,8 +48,6 @@ MOST_FAILED_STARTS = 5
 """After so many workers in a row that died before they had connected, none is started any more. One that dies later was at work: how
 often that may happen is for the job's restart strategy to say."""
 _EXIT_KNOWN_WITHIN_S = 2.0
-_LONGEST_PARENT_BYTES = 60
-"""Of a socket's path, which may have some 100 bytes on all systems."""
 
 _PROTOCOLS = (
     JobMasterGateway, JobObserverGateway, ResourceManagerGateway, TaskExecutorGateway, WorkerGateway,
@@ -90,7 +87,7 @@ class LocalWorkers:
     ) -> None:
         check_no_threads()
         self.numbers = numbers
-        self._folder = _private_folder()
+        self._folder = private_folder("flowrun-workers-")
         self._address = UnixAddress(str(self._folder / "manager"))
         self._credentials = Credentials(secret_of_text(text_of_new_secret(), "this run"))
 
@@ -236,14 +233,6 @@ class LocalWorkers:
                 self._ended.setdefault(name, "was ended with the process that had forked it")
             self._changed.notify_all()
         self._expect(0)
-
-
-def _private_folder() -> Path:
-    """A folder that only this user can enter, with a path short enough for the sockets in it."""
-    parent = tempfile.gettempdir()
-    if len(os.fsencode(parent)) > _LONGEST_PARENT_BYTES:
-        parent = "/tmp"
-    return Path(tempfile.mkdtemp(prefix="flowrun-workers-", dir=parent))
 
 
 def _prepare(job_graph: JobGraph) -> None:

@@ -4,7 +4,8 @@
                         ──forks──▶ session …
 
 Each session is a process of its own, so nothing of one job manager's job is left for the next: no imported function, no working
-directory, no thread that hangs. A session that dies is replaced as well.
+directory, no thread that hangs. A session that dies is replaced as well. If a dispatcher listens there, the session does not run subtasks
+itself but has a worker process for every slot that is given to a job.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from types import FrameType
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, RefusedError
 from flowrun.runtime.cluster.fork_server import check_no_threads, die_with_parent, end_process
+from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
+from flowrun.runtime.cluster.session_task_manager import serve_dispatcher
 from flowrun.runtime.cluster.worker_process import ROLE, WorkerOffer, serve_job_manager
 from flowrun.runtime.rpc.address import Address
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -132,7 +135,10 @@ def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
     offer = options.offer
     try:
         link = find_job_manager(options.job_manager, Introduction(ROLE, name), offer.credentials, options.patience_s)
-        reason = serve_job_manager(link, offer, name)
+        if link.peer.role == DISPATCHER_ROLE:
+            reason = serve_dispatcher(link, options.job_manager, offer, name)
+        else:
+            reason = serve_job_manager(link, offer, name)
     except ClusterError as error:
         os.write(reasons, f"{error.message}\n{error.hint or ''}".encode()[:_MOST_REASON_BYTES])
         os._exit(_GAVE_UP)

@@ -1,0 +1,129 @@
+"""A task manager in a session cluster: starts a worker process for every slot that the dispatcher gives to a job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from dataclasses import replace
+from functools import partial
+
+from flowrun.core.clock import ForwardClock, SystemClock
+from flowrun.core.record import record
+from flowrun.errors import ClusterError
+from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded
+from flowrun.runtime.cluster.session_messages import (
+    SESSION_RESOURCES,
+    TASK_MANAGER,
+    SessionResourcesGateway,
+    TaskManagerGateway,
+    TaskManagerRegistration,
+    WorkerAssignment,
+)
+from flowrun.runtime.cluster.worker_process import ROLE, WorkerOffer, serve_job_manager
+from flowrun.runtime.rpc.address import Address, TcpAddress, parse_address
+from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.heartbeats import Heartbeats
+from flowrun.runtime.rpc.link import Link, open_link
+from flowrun.runtime.timers import TimerThread
+
+_EVERY_HOST = ("0.0.0.0", "::")
+
+_log = logging.getLogger(__name__)
+
+
+def serve_dispatcher(link: Link, dispatcher: Address, offer: WorkerOffer, name: str) -> str:
+    """Offer slots until the connection to the dispatcher is closed; gives the reason why. All workers have ended then.
+
+    To be called before the process starts a thread.
+
+    Args:
+        link: to the dispatcher.
+        dispatcher: its address as this process knows it.
+        offer: what this task manager brings.
+        name: of this task manager, unique in the cluster.
+    """
+    forks = ForkServer(partial(_run_worker, offer, dispatcher))
+    connection = RpcConnection(link)
+    reasons: list[str] = []
+    gone = threading.Event()
+
+    def hear(reason: str) -> None:
+        reasons.append(reason)
+        gone.set()
+
+    workers = _Workers(forks, connection)
+    connection.serve(TASK_MANAGER, TaskManagerGateway, workers)
+    connection.on_close(hear)
+    clock = ForwardClock(SystemClock())
+    heartbeats = Heartbeats(connection, TimerThread(clock), clock)
+    forks.listen(workers.hear)
+    connection.start()
+    heartbeats.start()
+    try:
+        connection.gateway(SessionResourcesGateway, SESSION_RESOURCES).register_task_manager(
+            TaskManagerRegistration(name, os.getpid(), socket.gethostname(), offer.slots)
+        )
+        gone.wait()
+    finally:
+        forks.close()
+    return reasons[0]
+
+
+@record(eq=False)
+class _Workers:
+    """The worker processes of this task manager."""
+
+    forks: ForkServer
+    connection: RpcConnection
+
+    def start_worker(self, assignment: WorkerAssignment) -> None:
+        """See `TaskManagerGateway`."""
+        try:
+            self.forks.spawn(_as_text(assignment))
+        except ClusterError as error:
+            self.connection.close(error.message)  # the session begins anew
+
+    def hear(self, event: ForkEvent) -> None:
+        """Something has become of a process."""
+        if not isinstance(event, ProcessEnded):
+            return
+        how, failed = str(event), event.exit_code != 0
+        try:
+            self.connection.gateway(SessionResourcesGateway, SESSION_RESOURCES).report_worker_end(
+                _assignment(event.name).worker, how, failed
+            )
+        except ClusterError as error:
+            _log.debug("the dispatcher was not told that a worker %s: %s", how, error.message)
+
+
+def _run_worker(offer: WorkerOffer, dispatcher: Address, text: str) -> None:
+    """The life of a worker process."""
+    assignment = _assignment(text)
+    place = _reachable(parse_address(assignment.job_manager), dispatcher)
+    link = open_link(place, Introduction(ROLE, assignment.worker), Purpose.CONTROL, offer.credentials)
+    serve_job_manager(link, replace(offer, slots=assignment.slots), assignment.worker)
+    os._exit(0)  # subtasks may still be at work: nobody needs them
+
+
+def _reachable(place: Address, dispatcher: Address) -> Address:
+    """An address of the dispatcher's machine, under the name by which this process reaches that machine."""
+    if isinstance(place, TcpAddress) and isinstance(dispatcher, TcpAddress) and place.host in _EVERY_HOST:
+        return TcpAddress(dispatcher.host, place.port)
+    return place
+
+
+def _as_text(assignment: WorkerAssignment) -> str:
+    """An assignment as the name of a process.
+
+    >>> _assignment(_as_text(WorkerAssignment("m-1", "tcp://127.0.0.1:9", 2)))
+    WorkerAssignment(worker='m-1', job_manager='tcp://127.0.0.1:9', slots=2)
+    """
+    return f"{assignment.worker} {assignment.slots} {assignment.job_manager}"
+
+
+def _assignment(text: str) -> WorkerAssignment:
+    worker, slots, job_manager = text.split(" ", 2)
+    return WorkerAssignment(worker, job_manager, int(slots))

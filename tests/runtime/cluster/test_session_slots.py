@@ -1,0 +1,143 @@
+"""Which job gets which slots of a session cluster."""
+
+from __future__ import annotations
+
+import random
+
+from flowrun.core.clock import SystemClock
+from flowrun.core.record import record
+from flowrun.errors import ClusterError
+from flowrun.runtime.cluster.session_messages import TaskManagerRegistration, WorkerAssignment
+from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
+from flowrun.runtime.timers import TimerThread
+
+
+@record(eq=False, frozen=False)
+class Manager:
+    """A task manager that remembers which workers it was to start."""
+
+    name: str
+    started: list[WorkerAssignment]
+    is_gone: bool = False
+
+    def start_worker(self, assignment: WorkerAssignment) -> None:
+        if self.is_gone:
+            raise ClusterError("gone")
+        self.started.append(assignment)
+
+    def of(self, job_manager: str) -> int:
+        return sum(a.job_manager == job_manager for a in self.started)
+
+
+class Timers(TimerThread):
+    """Timers that fire when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.due: list[object] = []
+
+    def after(self, delay_ms: int, callback: object) -> object:  # type: ignore[override]
+        self.due.append(callback)
+        return None
+
+    def fire(self) -> None:
+        due, self.due = self.due, []
+        for callback in due:
+            callback()  # type: ignore[operator]
+
+
+def add(slots: SessionSlots, name: str, number: int) -> tuple[Manager, TaskManagerSlots]:
+    manager = Manager(name, [])
+    return manager, slots.add(TaskManagerRegistration(name, 1, "here", number), manager)
+
+
+def test_a_job_gets_all_its_slots_or_none_and_spreads_over_task_managers() -> None:
+    slots = SessionSlots(Timers())
+    first, _ = add(slots, "a", 2)
+    slots.require("j", "jm:1", 4)
+    assert first.started == []
+    assert slots.waits_for("j") == "slots: needs 4, has 0, 2 of 2 are free"
+    second, _ = add(slots, "b", 4)
+    assert (first.of("jm:1"), second.of("jm:1")) == (1, 3)
+    assert slots.waits_for("j") is None
+    assert len({a.worker for a in first.started + second.started}) == 4
+
+
+def test_jobs_come_in_turn_and_one_that_never_fits_keeps_nobody_waiting() -> None:
+    slots = SessionSlots(Timers())
+    manager, state = add(slots, "a", 4)
+    slots.require("huge", "jm:0", 9)
+    slots.require("one", "jm:1", 3)
+    slots.require("two", "jm:2", 2)
+    slots.require("three", "jm:3", 1)
+    assert [manager.of(f"jm:{n}") for n in range(4)] == [0, 3, 0, 0], "the third waits behind the second"
+    for assignment in list(manager.started):
+        slots.end_worker(state, assignment.worker, "ended", failed=False)
+    assert [manager.of(f"jm:{n}") for n in range(4)] == [0, 6, 0, 0], "a running job gets its slots back first"
+    slots.forget("one")
+    for assignment in manager.started[3:]:
+        slots.end_worker(state, assignment.worker, "ended", failed=False)
+    assert [manager.of(f"jm:{n}") for n in range(4)] == [0, 6, 2, 1]
+
+
+def test_a_slot_rests_after_its_worker_died_and_a_job_that_begins_again_counts_its_own_workers() -> None:
+    timers = Timers()
+    slots = SessionSlots(timers)
+    manager, state = add(slots, "a", 2)
+    slots.require("j", "jm:1", 2)
+    slots.end_worker(state, manager.started[0].worker, "was killed by SIGKILL", failed=True)
+    assert manager.of("jm:1") == 2
+    timers.fire()
+    assert manager.of("jm:1") == 3
+    slots.require("j", "jm:2", 2)  # another job manager process of the same job
+    for assignment in manager.started[1:3]:
+        slots.end_worker(state, assignment.worker, "ended with exit code 0", failed=False)
+    assert manager.of("jm:2") == 2
+    assert slots.waits_for("j") is None
+
+
+def test_what_a_lost_task_manager_had_is_given_by_others() -> None:
+    slots = SessionSlots(Timers())
+    first, state = add(slots, "a", 2)
+    slots.require("j", "jm:1", 2)
+    first.is_gone = True
+    slots.remove(state, "killed")
+    slots.remove(state, "killed")
+    assert slots.waits_for("j") == "slots: needs 2, has 0, no task manager is there"
+    second, _ = add(slots, "b", 3)
+    assert second.of("jm:1") == 2
+
+
+def test_no_slot_is_given_twice_whatever_happens() -> None:
+    for seed in range(200):
+        chance = random.Random(seed)
+        timers = Timers()
+        slots = SessionSlots(timers)
+        managers: list[tuple[Manager, TaskManagerSlots]] = []
+        for step in range(60):
+            match chance.randrange(6):
+                case 0:
+                    managers.append(add(slots, f"m{step}", chance.randint(1, 4)))
+                case 1:
+                    slots.require(f"j{chance.randrange(4)}", f"jm:{chance.randrange(9)}", chance.randint(1, 6))
+                case 2:
+                    slots.forget(f"j{chance.randrange(4)}")
+                case 3 if managers:
+                    _, state = managers.pop(chance.randrange(len(managers)))
+                    slots.remove(state, "gone")
+                case 4 if managers:
+                    _, state = chance.choice(managers)
+                    if state.workers:
+                        slots.end_worker(
+                            state, chance.choice(list(state.workers)), "over", failed=chance.random() < 0.5
+                        )
+                case _:
+                    timers.fire()
+            for _, state in managers:
+                assert len(state.workers) + len(state.resting) <= state.registration.slots
+                assert state.free >= 0
+        timers.fire()
+        held = {id(r): r for _, state in managers for r in state.workers.values()}
+        for requirement in held.values():
+            given = sum(r is requirement for _, state in managers for r in state.workers.values())
+            assert given == requirement.workers
