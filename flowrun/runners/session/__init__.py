@@ -1,0 +1,1 @@
+"""Session clusters: one dispatcher, many jobs."""

@@ -1,0 +1,320 @@
+"""The dispatcher of a session cluster: takes jobs, has each run by a process of its own, and passes on what users ask of them.
+
+Jobs do not share a process, neither their job managers nor their workers, so a function of one can neither slow nor end another, and two
+folders of functions may have modules of the same name. A job manager process that dies is replaced, and its job goes on from its last
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from flowrun.api.source import JsonValue
+from flowrun.core.clock import Clock
+from flowrun.core.record import record
+from flowrun.errors import ClusterError, JobFailedError, StateError
+from flowrun.runners.control import Order
+from flowrun.runners.session.messages import (
+    JOB_MANAGER,
+    JobManagerGateway,
+    JobProgress,
+    JobRunOrder,
+    JobSubmission,
+    JobSummary,
+)
+from flowrun.runtime.cluster.job_files import FetchFile, JobFiles, fetch_files
+from flowrun.runtime.cluster.session_messages import TASK_MANAGER, TaskManagerGateway, TaskManagerRegistration
+from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
+from flowrun.runtime.job_status import JobStatus
+from flowrun.runtime.lifecycle import JobState
+from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.rpc.error_values import error_to_value
+
+MOST_ENDED_JOBS = 100
+"""That are remembered; the oldest makes room."""
+MOST_LOSSES = 5
+"""Job manager processes of one job that may die one after the other, without a checkpoint between them."""
+PROCESS_START_MS = 30_000
+"""How long an order waits for a job manager process that is being started."""
+
+_log = logging.getLogger(__name__)
+
+
+@record(eq=False, frozen=False)
+class _Job:
+    """A job, from its submission on. Guarded by the dispatcher's lock, but for `reachable`."""
+
+    job_id: str
+    submission: JobSubmission
+    files: JobFiles
+    started_ms: int
+    last: JobProgress
+    reachable: threading.Event
+    """Set while its job manager process is connected, and when the job is over."""
+    pid: int = 0
+    since_ms: int | None = None
+    losses: int = 0
+    """Processes that died since the last checkpoint that one of them went on from."""
+    checkpoint_id: int = 0
+    """From which the present process goes on."""
+    connection: RpcConnection | None = None
+    description: JsonValue = None
+    """The last one, once the job is over."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.last.is_over
+
+
+class Dispatcher:
+    """Thread-safe.
+
+    Args:
+        slots: of the task managers.
+        spawn: starts a job manager process, given the id of its job; may raise ClusterError.
+        clock: of the process.
+    """
+
+    def __init__(self, slots: SessionSlots, spawn: Callable[[str], None], clock: Clock) -> None:
+        self.slots = slots
+        self._spawn = spawn
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+        self._closing = False
+
+    # ---- for clients
+
+    def submit(self, submission: JobSubmission, fetch: FetchFile) -> str:
+        """Run a job; gives its id.
+
+        Args:
+            submission: the job.
+            fetch: gives the files that its text lists.
+
+        Raises:
+            ClusterError: the cluster is being ended, or can start no process; or a file is refused or cannot be fetched.
+        """
+        files = fetch_files(submission.text.files, fetch)
+        job_id = uuid.uuid4().hex
+        status = JobStatus(job_id, submission.name, JobState.CREATED, self._clock.monotonic_ns(), 0, ())
+        job = _Job(job_id, submission, files, self._clock.now_ms(), JobProgress(status), threading.Event())
+        with self._lock:
+            if self._closing:
+                raise ClusterError("the cluster is being ended: it takes no job any more")
+            self._jobs[job_id] = job
+            self._forget_oldest()
+        _log.info("job '%s' was submitted as %s", submission.name, job_id)
+        try:
+            self._spawn(job_id)
+        except ClusterError as error:
+            self._fail(job, error)
+            raise
+        return job_id
+
+    def list_jobs(self) -> tuple[JobSummary, ...]:
+        """See `DispatcherGateway`."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        return tuple(
+            JobSummary(j.job_id, j.submission.name, j.submission.text.pipeline.file_name, j.pid, j.started_ms, self._state(j))
+            for j in jobs
+        )  # fmt: skip
+
+    def describe_job(self, job_id: str) -> JsonValue:
+        """See `DispatcherGateway`."""
+        job = self._job(job_id)
+        if not job.is_over and (manager := self._manager(job)) is not None:
+            try:
+                described = manager.describe()
+            except (ClusterError, StateError):  # its process has just ended, or the job has not begun
+                described = None
+            if isinstance(described, dict):
+                return {**described, "started_ms": job.started_ms}
+        return job.description if job.description is not None else self._outline(job)
+
+    def watch_job(self, job_id: str) -> JobProgress:
+        """See `DispatcherGateway`."""
+        job = self._job(job_id)
+        manager = None if job.is_over else self._manager(job)
+        if manager is not None:
+            try:
+                progress = manager.watch()
+            except ClusterError:  # its process has just ended
+                return job.last
+            waits_for = progress.status.waits_for and self.slots.waits_for(job_id)
+            status = replace(progress.status, job_id=job_id, waits_for=waits_for or progress.status.waits_for)
+            return replace(progress, status=status)
+        return job.last
+
+    def place_order(self, job_id: str, order: Order) -> str:
+        """See `DispatcherGateway`."""
+        return self._running(job_id).place(order)
+
+    def answer_order(self, job_id: str, order_id: str) -> JsonValue:
+        """See `DispatcherGateway`."""
+        job = self._job(job_id)
+        if job.is_over:
+            return {"state": "done", "path": _stopped_at(job.last), "job_state": job.last.status.state.value}
+        return self._running(job_id).answer(order_id)
+
+    # ---- for job manager processes
+
+    def attach(self, job_id: str, connection: RpcConnection) -> None:
+        """The process of a job has connected.
+
+        Raises:
+            ClusterError: there is no such job.
+        """
+        job = self._job(job_id)
+        with self._lock:
+            job.connection = connection
+        job.reachable.set()
+
+    def fetch_job(self, job_id: str) -> JobRunOrder:
+        """See `JobsGateway`."""
+        job = self._job(job_id)
+        return JobRunOrder(job_id, job.submission, job.since_ms)
+
+    def read_file(self, job_id: str, digest: str) -> bytes:
+        """See `JobsGateway`."""
+        return self._job(job_id).files.read_file(digest)
+
+    def require_slots(self, job_id: str, job_manager: str, slots: int, checkpoint_id: int) -> None:
+        """See `JobsGateway`."""
+        job = self._job(job_id)
+        with self._lock:
+            if checkpoint_id > job.checkpoint_id:
+                job.checkpoint_id, job.losses = checkpoint_id, 0
+        self.slots.require(job_id, job_manager, slots)
+
+    def end_job(self, job_id: str, last: JobProgress, description: JsonValue) -> bool:
+        """See `JobsGateway`."""
+        self._end(self._job(job_id), last, description)
+        return True
+
+    # ---- what becomes of processes
+
+    def process_started(self, job_id: str, pid: int) -> None:
+        """The process of a job was forked."""
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is not None:
+                job.pid = pid
+
+    def process_ended(self, job_id: str, how: str) -> None:
+        """The process of a job is over. If the job is not, another process goes on from its last checkpoint."""
+        with self._lock:
+            job = self._jobs.get(job_id)
+            if job is None:
+                return
+            job.pid = 0
+            job.connection = None
+            if job.is_over or self._closing:
+                return
+            job.reachable.clear()
+            job.since_ms = job.started_ms
+            job.losses += 1
+            gives_up = job.losses > MOST_LOSSES
+        self.slots.forget(job_id)
+        if gives_up:
+            self._fail(job, ClusterError(f"its job manager process {how}, as those before it did"))
+            return
+        _log.warning("the job manager process of '%s' (%s) %s: another one goes on", job.submission.name, job_id, how)
+        try:
+            self._spawn(job_id)
+        except ClusterError as error:
+            self._fail(job, error)
+
+    def close(self) -> None:
+        """Take no job any more, and let no process be replaced."""
+        with self._lock:
+            self._closing = True
+
+    # ---- for task managers
+
+    def add_task_manager(self, registration: TaskManagerRegistration, connection: RpcConnection) -> TaskManagerSlots:
+        """A task manager has come."""
+        manager = self.slots.add(registration, connection.gateway(TaskManagerGateway, TASK_MANAGER))
+        connection.on_close(lambda reason: self.slots.remove(manager, reason))
+        return manager
+
+    # ---- inside
+
+    def _job(self, job_id: str) -> _Job:
+        with self._lock:
+            found = self._jobs.get(job_id)
+        if found is None:
+            raise ClusterError(
+                f"this cluster has no job {job_id}", hint="`flowrun jobs --cluster` lists those that it has"
+            )
+        return found
+
+    def _manager(self, job: _Job) -> JobManagerGateway | None:
+        connection = job.connection
+        return None if connection is None else connection.gateway(JobManagerGateway, JOB_MANAGER)
+
+    def _running(self, job_id: str) -> JobManagerGateway:
+        """The job manager of a job, which may be on its way.
+
+        Raises:
+            ClusterError: the job is over, or its process does not come.
+        """
+        job = self._job(job_id)
+        job.reachable.wait(PROCESS_START_MS / 1000)
+        manager = self._manager(job)
+        if job.is_over or manager is None:
+            state = "is over" if job.is_over else "cannot be reached now"
+            raise ClusterError(f"job {job_id} ('{job.submission.name}') {state}")
+        return manager
+
+    def _state(self, job: _Job) -> str:
+        if job.is_over or job.connection is None:
+            return job.last.status.state.value
+        try:
+            return self.watch_job(job.job_id).status.state.value
+        except ClusterError:
+            return job.last.status.state.value
+
+    def _outline(self, job: _Job) -> JsonValue:
+        """What is known of a job whose process does not tell."""
+        return {
+            "job_id": job.job_id,
+            "name": job.submission.name,
+            "file": job.submission.text.pipeline.file_name,
+            "pid": job.pid,
+            "state": job.last.status.state.value,
+            "started_ms": job.started_ms,
+            "running_ms": None,
+            "rows_read": None,
+            "rows_per_s": None,
+            "restarts": None,
+            "checkpoints": None,
+        }
+
+    def _fail(self, job: _Job, error: ClusterError) -> None:
+        _log.error("job '%s' (%s) failed: %s", job.submission.name, job.job_id, error.message)
+        failure = JobFailedError(f"job '{job.submission.name}' failed: {error.message}", hint=error.hint)
+        status = replace(job.last.status, state=JobState.FAILED)
+        self._end(job, JobProgress(status, None, error_to_value(failure)), None)
+
+    def _end(self, job: _Job, last: JobProgress, description: JsonValue) -> None:
+        self.slots.forget(job.job_id)
+        with self._lock:
+            job.last = replace(last, status=replace(last.status, job_id=job.job_id))
+            job.description = description
+        job.reachable.set()
+        _log.info("job '%s' (%s) is %s", job.submission.name, job.job_id, last.status.state.value)
+
+    def _forget_oldest(self) -> None:
+        ended = [job_id for job_id, job in self._jobs.items() if job.is_over]
+        for job_id in ended[: max(len(ended) - MOST_ENDED_JOBS, 0)]:
+            del self._jobs[job_id]
+
+
+def _stopped_at(last: JobProgress) -> str | None:
+    return None if last.result is None else last.result.stopped_at

@@ -1,0 +1,237 @@
+"""The job manager process of one job in a session cluster: compiles it, and runs its job master until the job is over."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import NoReturn
+
+from flowrun.api.source import JsonValue
+from flowrun.core.clock import SystemClock
+from flowrun.core.record import record
+from flowrun.errors import ClusterError, FlowrunError, JobFailedError, StateError
+from flowrun.graph.fingerprint import check_fingerprint
+from flowrun.graph.job_graph import JobGraph
+from flowrun.runners.control import JobControl, Order
+from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runners.job_text import compile_text
+from flowrun.runners.registry import new_entry
+from flowrun.runners.session.messages import (
+    JOB_MANAGER,
+    JOB_MANAGER_ROLE,
+    JOBS,
+    JobManagerGateway,
+    JobProgress,
+    JobRunOrder,
+    JobsGateway,
+)
+from flowrun.runners.workers import check_runs_elsewhere, slots_needed
+from flowrun.runtime.checkpoint.after_restore import AfterRestore
+from flowrun.runtime.cluster.job_files import fetch_files
+from flowrun.runtime.cluster.remote_workers import RemoteWorkers
+from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+from flowrun.runtime.job_status import JobStatus
+from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.lifecycle import JobState
+from flowrun.runtime.rpc.address import Address, UnixAddress
+from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.rpc.error_values import error_to_value
+from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.link import Credentials, open_link
+from flowrun.runtime.watchdog.memory_guard import memory_problem
+from flowrun.state.checkpoints import CheckpointMetadata
+from flowrun.state.storage.leases import holding_leases
+from flowrun.state.storage.locate import locate_in
+from flowrun.state.storage.names import job_slug
+from flowrun.state.storage.other_checkpoints import complete_numbers
+from flowrun.state.storage.state_path import resolve
+from flowrun.state.storage.stop_note import read_stop_note
+
+_LOOK_MS = 250
+_LAST_CALL_MS = 30_000
+
+_log = logging.getLogger(__name__)
+
+
+@record(eq=False)
+class JobProcessPlan:
+    """What a job manager process inherits.
+
+    Attributes:
+        dispatcher: where the dispatcher listens for processes of its own machine.
+        listen: where this process listens for its workers; its port is 0.
+        dispatcher_credentials: of that connection.
+        credentials: of the cluster.
+    """
+
+    dispatcher: Address
+    listen: Address
+    dispatcher_credentials: Credentials
+    credentials: Credentials
+
+
+def run_job_process(plan: JobProcessPlan, job_id: str) -> NoReturn:
+    """Run a job of the dispatcher to its end; the process ends with it, or with the connection to the dispatcher."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the dispatcher answers it
+    own = Introduction(JOB_MANAGER_ROLE, job_id)
+    connection = RpcConnection(open_link(plan.dispatcher, own, Purpose.CONTROL, plan.dispatcher_credentials))
+    process = _JobProcess(plan, connection)
+    connection.on_close(
+        lambda _: os._exit(1)
+    )  # the dispatcher is gone: whoever takes its place goes on from the last checkpoint
+    connection.serve(JOB_MANAGER, JobManagerGateway, process)
+    connection.start()
+    jobs = connection.gateway(JobsGateway, JOBS, timeout_ms=_LAST_CALL_MS)
+    last = process.run(jobs.fetch_job(), jobs)
+    jobs.end_job(last, process.last_description())
+    process.linger()
+    os._exit(0)
+
+
+class _JobProcess:
+    """The job of this process, as the dispatcher reaches it. Thread-safe."""
+
+    def __init__(self, plan: JobProcessPlan, connection: RpcConnection) -> None:
+        self._plan = plan
+        self._connection = connection
+        self._job: LocalJob | None = None
+        self._control: JobControl | None = None
+        self._begin: JobStatus | None = None
+
+    def run(self, order: JobRunOrder, jobs: JobsGateway) -> JobProgress:
+        """Run the job to its end; gives how it ended."""
+        self._begin = JobStatus(order.job_id, order.submission.name, JobState.CREATED, time.monotonic_ns(), 0, ())
+        try:
+            with ExitStack() as leases:
+                leases.enter_context(holding_leases())
+                return self._run(order, jobs, leases)
+        except Exception as error:
+            if not isinstance(error, FlowrunError):
+                _log.exception("job '%s' failed", order.submission.name)
+            status = self._begin if self._job is None else self._job.status()
+            if not status.state.is_terminal:
+                status = replace(status, state=JobState.FAILED)
+            return JobProgress(status, None, error_to_value(error))
+
+    # ---- for the dispatcher
+
+    def describe(self) -> JsonValue:
+        """See `JobManagerGateway`."""
+        return self._started().describe()
+
+    def watch(self) -> JobProgress:
+        """See `JobManagerGateway`."""
+        if self._job is None:
+            if self._begin is None:
+                raise ClusterError("the job has not begun yet")
+            return JobProgress(self._begin)
+        return JobProgress(self._job.status())
+
+    def place(self, order: Order) -> str:
+        """See `JobManagerGateway`."""
+        return self._started().place(order)
+
+    def answer(self, order_id: str) -> JsonValue:
+        """See `JobManagerGateway`."""
+        control = self._started()
+        answer = control.answer(order_id)
+        if answer is not None and answer["state"] != "pending":
+            control.delivered(order_id)
+        return answer
+
+    def last_description(self) -> JsonValue:
+        """The job at its end; None if it never began."""
+        return None if self._control is None else self._control.describe()
+
+    def linger(self) -> None:
+        """Wait a moment for those who have asked for something, so that they hear what became of it."""
+        if self._control is not None:
+            self._control.linger()
+
+    # ---- inside
+
+    def _started(self) -> JobControl:
+        if self._control is None:
+            raise StateError("the job is not running yet", hint="try again in a moment")
+        return self._control
+
+    def _run(self, order: JobRunOrder, jobs: JobsGateway, leases: ExitStack) -> JobProgress:
+        submission = order.submission
+        files = fetch_files(submission.text.files, jobs.read_file)
+        job_graph = compile_text(submission.text, files.read_file).job_graph
+        check_fingerprint(job_graph, submission.fingerprint)
+        check_runs_elsewhere(job_graph)
+        own = None if order.since_ms is None else _own_checkpoint(job_graph, order.since_ms)
+        slots, number = slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id
+
+        def listening(address: Address) -> None:
+            jobs.require_slots(str(address), slots, number)
+
+        settings = job_graph.settings.checkpoint
+        options = JobStateOptions(
+            directory=_directory(job_graph),
+            pipeline=submission.text.pipeline,
+            restore_from=submission.restore_from if own is None else own[0],
+            allow_non_restored_state=submission.allow_non_restored and own is None,
+            committed_after=AfterRestore(submission.committed_after) if own is None else AfterRestore.REFUSE,
+        )
+        workers = RemoteWorkers(_own_place(self._plan.listen, order.job_id), self._plan.credentials, listening)
+        with (
+            WorkerCluster(workers, submission.text, files) as cluster,
+            start_embedded(job_graph, cluster=cluster, state=options) as job,
+        ):
+            self._job = job
+            self._control = JobControl(
+                job,
+                new_entry(order.job_id, submission.name, submission.text.pipeline.file_name, 0, SystemClock().now_ms()),
+                frozenset(v.vertex_id for v in job_graph.vertices if not v.inputs),
+                SystemClock(),
+                checkpoints=settings is not None,
+                savepoints=None if settings is None else settings.savepoint_directory,
+            )
+            while (result := job.wait(_LOOK_MS)) is None:
+                if _is_independent(job.status(), takes_checkpoints=settings is not None):
+                    leases.close()
+                if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
+                    job.fail(problem)
+            return JobProgress(job.status(), result)
+
+
+def _own_place(listen: Address, job_id: str) -> Address:
+    """Where workers of this job connect to; a port is any that is free."""
+    return UnixAddress(f"{listen.path}-{job_id[:8]}") if isinstance(listen, UnixAddress) else listen
+
+
+def _own_checkpoint(job_graph: JobGraph, since_ms: int) -> tuple[str, CheckpointMetadata] | None:
+    """The folder and the metadata of the newest checkpoint that a lost process of this job has left; None: there is none yet.
+
+    Raises:
+        JobFailedError: the job takes none.
+        StateError: it is damaged, or the job was stopped with a savepoint at that moment.
+    """
+    if job_graph.settings.checkpoint is None:
+        raise JobFailedError(
+            f"the job manager process of '{job_graph.name}' was lost, and the job takes no checkpoints that it could go on from",
+            hint="settings.checkpoint has it take them",
+        )
+    folder = resolve(_directory(job_graph)) / job_slug(job_graph.name)
+    if not complete_numbers(folder) and read_stop_note(folder) is None:
+        return None
+    found = locate_in(folder)
+    return (found.folder, found.metadata) if found.metadata.triggered_ms >= since_ms else None
+
+
+def _directory(job_graph: JobGraph) -> str:
+    settings = job_graph.settings.checkpoint
+    return (None if settings is None else settings.directory) or DEFAULT_STATE_DIRECTORY
+
+
+def _is_independent(status: JobStatus, *, takes_checkpoints: bool) -> bool:
+    """Whether nothing, not even a restart, reads the state any more that the job restored from."""
+    if takes_checkpoints:
+        return status.checkpoints is not None and status.checkpoints.completed > 0
+    return status.state is JobState.RUNNING

@@ -1,0 +1,176 @@
+"""What clients, the dispatcher and the job manager processes of a session cluster say to each other.
+
+    flowrun run --cluster ──RPC──▶ dispatcher ──fork──▶ job manager process of a job ◀──RPC── worker processes
+                                       ◀──────RPC──────────┘
+
+| endpoint | where | contract |
+|---|---|---|
+| `dispatcher` | dispatcher | `DispatcherGateway`, for clients |
+| `files` | client | `JobFilesGateway`: those of the job that it submits |
+| `jobs` | dispatcher | `JobsGateway`, for job manager processes |
+| `job-manager` | job manager process | `JobManagerGateway` |
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from flowrun.api.source import JsonValue
+from flowrun.core.record import record
+from flowrun.runners.control import Order
+from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_status import JobResult, JobStatus
+from flowrun.runtime.rpc.error_values import ErrorValue
+
+CLIENT_ROLE = "client"
+JOB_MANAGER_ROLE = "jobmanager"
+DISPATCHER = "dispatcher"
+FILES = "files"
+JOBS = "jobs"
+JOB_MANAGER = "job-manager"
+
+
+@record
+class JobSubmission:
+    """A job that a client hands in.
+
+    Attributes:
+        name: of the job.
+        text: that is compiled again wherever the job runs.
+        fingerprint: of the job graph that the client has compiled: all processes must come to the same.
+        restore_from: a savepoint or checkpoint, as an absolute path or a URI; None: the job starts without state.
+        allow_non_restored: whether state of operators that the pipeline no longer has is dropped.
+        committed_after: the value of an `AfterRestore`.
+    """
+
+    name: str
+    text: JobText
+    fingerprint: str
+    restore_from: str | None = None
+    allow_non_restored: bool = False
+    committed_after: str = "refuse"
+
+
+@record
+class JobRunOrder:
+    """What a job manager process is to run.
+
+    Attributes:
+        job_id: of the job, however often its process is replaced.
+        submission: the job.
+        since_ms: a checkpoint in the job's folder that was triggered at or after this time, epoch ms, is of an earlier process of the
+            same job, which was lost: the job goes on from there. None: this is the first process.
+    """
+
+    job_id: str
+    submission: JobSubmission
+    since_ms: int | None = None
+
+
+@record
+class JobProgress:
+    """A job at one moment, or at its end.
+
+    Attributes:
+        status: how it stands; the last one if it is over.
+        result: of a job that finished or was cancelled.
+        failure: of a job that failed.
+    """
+
+    status: JobStatus
+    result: JobResult | None = None
+    failure: ErrorValue | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended."""
+        return self.result is not None or self.failure is not None
+
+
+@record
+class JobSummary:
+    """A job as a dispatcher lists it.
+
+    Attributes:
+        job_id: unique in the cluster.
+        name: of the pipeline.
+        file: the pipeline's file, for people.
+        pid: of its job manager process on the dispatcher's machine; 0 if there is none now.
+        started_ms: when it was submitted, epoch ms.
+        state: the value of a `JobState`.
+    """
+
+    job_id: str
+    name: str
+    file: str
+    pid: int
+    started_ms: int
+    state: str
+
+
+class DispatcherGateway(Protocol):
+    """What a client calls."""
+
+    def submit(self, submission: JobSubmission) -> str:
+        """Run a job; gives its id. The files that its text lists are asked for meanwhile."""
+        ...
+
+    def list_jobs(self) -> tuple[JobSummary, ...]:
+        """All jobs that run, and the last ones that ended, in the order in which they came."""
+        ...
+
+    def describe_job(self, job_id: str) -> JsonValue:
+        """A job as JSON; see `JobControl.describe`. Raises ClusterError: it is unknown."""
+        ...
+
+    def watch_job(self, job_id: str) -> JobProgress:
+        """How a job stands, or ended. Raises ClusterError: it is unknown."""
+        ...
+
+    def place_order(self, job_id: str, order: Order) -> str:
+        """Have an order carried out; gives its id. Raises StateError: it cannot be; ClusterError: there is no such job any more."""
+        ...
+
+    def answer_order(self, job_id: str, order_id: str) -> JsonValue:
+        """What became of an order; see `JobControl.answer`; None for an unknown one."""
+        ...
+
+
+class JobsGateway(Protocol):
+    """What a job manager process calls."""
+
+    def fetch_job(self) -> JobRunOrder:
+        """The job that it is to run. Waits for the answer."""
+        ...
+
+    def read_file(self, digest: str) -> bytes:
+        """A file that the job's text lists; see `JobFilesGateway`. Waits for the answer."""
+        ...
+
+    def require_slots(self, job_manager: str, slots: int, checkpoint_id: int) -> None:
+        """The job needs so many slots, whose workers connect to `job_manager`. It goes on from that checkpoint of its own; 0: from none."""
+        ...
+
+    def end_job(self, last: JobProgress, description: JsonValue) -> bool:
+        """The job is over; the last thing that this process says. Gives True, so that the caller knows that it was heard."""
+        ...
+
+
+class JobManagerGateway(Protocol):
+    """What the dispatcher calls."""
+
+    def describe(self) -> JsonValue:
+        """The job as JSON; see `JobControl.describe`."""
+        ...
+
+    def watch(self) -> JobProgress:
+        """How the job stands."""
+        ...
+
+    def place(self, order: Order) -> str:
+        """Have an order carried out; see `JobControl.place`."""
+        ...
+
+    def answer(self, order_id: str) -> JsonValue:
+        """What became of an order; see `JobControl.answer`."""
+        ...
