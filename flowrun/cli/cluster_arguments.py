@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
+from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.runtime.rpc.address import Address, parse_address
 
 if TYPE_CHECKING:
     from flowrun.runtime.rpc.link import Credentials
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_PORT = 6123
 DEFAULT_SECRET = "~/.flowrun/cluster.secret"
@@ -91,3 +97,76 @@ def host_and_port(address: Address) -> str:
     '127.0.0.1:6123'
     """
     return str(address).removeprefix("tcp://")
+
+
+@record
+class ClusterOptions:
+    """A session cluster, as the user names it.
+
+    Attributes:
+        address: of its dispatcher.
+        secret_file: where its secret is.
+        tls: folder of certificates; None: connections are not encrypted.
+    """
+
+    address: Address
+    secret_file: Path
+    tls: Path | None = None
+
+    def credentials(self) -> Credentials:
+        """What this process proves itself by. Raises ClusterError: a file cannot be used."""
+        return cluster_credentials(self.secret_file, self.tls)
+
+    def as_arguments(self) -> str:
+        """The options that name this cluster.
+
+        >>> ClusterOptions(parse_address("tcp://10.0.0.1:6123"), Path("my secret")).as_arguments()
+        "--cluster 10.0.0.1:6123 --secret-file 'my secret'"
+        """
+        return f"--cluster {host_and_port(self.address)}{proofs_as_arguments(self.secret_file, self.tls)}"
+
+
+def proofs_as_arguments(secret_file: Path, tls: Path | None) -> str:
+    """The options that name a secret and a folder of certificates, for a command that a message proposes.
+
+    >>> proofs_as_arguments(Path("my secret"), None), proofs_as_arguments(Path(DEFAULT_SECRET), Path("certificates"))
+    (" --secret-file 'my secret'", ' --tls certificates')
+    """
+    secret = "" if str(secret_file) == DEFAULT_SECRET else f" --secret-file {shlex.quote(str(secret_file))}"
+    return secret + ("" if tls is None else f" --tls {shlex.quote(str(tls))}")
+
+
+def cluster_options(command: F) -> F:
+    """Add --cluster, --secret-file and --tls; the command gets them as one argument `cluster`: `ClusterOptions`, or None."""
+
+    @functools.wraps(command)
+    def with_cluster(
+        *args: Any, cluster_address: Address | None, secret_file: Path, tls: Path | None, **rest: Any
+    ) -> Any:
+        cluster = None if cluster_address is None else ClusterOptions(cluster_address, secret_file, tls)
+        return command(*args, cluster=cluster, **rest)
+
+    option = click.option(
+        "--cluster",
+        "cluster_address",
+        type=AddressType(),
+        envvar="FLOWRUN_CLUSTER",
+        metavar="HOST:PORT",
+        help="The cluster that `flowrun jobmanager` or `flowrun cluster up` has started there.",
+    )
+    return cast(F, option(SECRET_FILE(TLS(with_cluster))))
+
+
+DETACH = click.option(
+    "--detach", is_flag=True, help="With --cluster: print the job's id when it is submitted, and leave it there."
+)
+
+
+def check_detach(cluster: ClusterOptions | None, detach: bool) -> None:
+    """Pass unless a job of this process is to be left.
+
+    Raises:
+        click.UsageError: it is.
+    """
+    if detach and cluster is None:
+        raise click.UsageError("--detach goes with --cluster: a job of this process ends with it")

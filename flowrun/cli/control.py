@@ -5,18 +5,22 @@ The path of the savepoint or checkpoint that was taken is printed on standard ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
 from flowrun.cli.console import say
-from flowrun.cli.running_jobs import choose, wait_for_answer
+from flowrun.cli.running_jobs import choose, running_jobs, wait_for_answer
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.cli.views.figures import spelled_state
 from flowrun.core.clock import SystemClock
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ClusterError, StateError
+
+if TYPE_CHECKING:
+    from flowrun.runners.control import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,57 +42,58 @@ def _job_command(command: F) -> F:
         callback=_duration_ms,
         help="Give up waiting after this time, e.g. 5m; what was asked for goes on.",
     )
-    return click.argument("job")(timeout(command))
+    return click.argument("job")(timeout(cluster_options(command)))
 
 
 @click.command()
 @_job_command
 @click.argument("directory", metavar="[DIR]", required=False)
-def savepoint(job: str, directory: str | None, timeout: int | None) -> None:
+def savepoint(job: str, directory: str | None, timeout: int | None, cluster: ClusterOptions | None) -> None:
     """Take a savepoint of a running job, which goes on.
 
     JOB is the name of the pipeline or the beginning of the job's id. The savepoint gets a folder of its own below DIR; by default below
     `settings.checkpoint.savepoints`, else beside the checkpoints.
     """
-    _carry_out(job, "savepoint", directory, timeout=timeout, doing="taking a savepoint of")
+    _carry_out(job, "savepoint", directory, cluster, timeout=timeout, doing="taking a savepoint of")
 
 
 @click.command()
 @_job_command
 @click.option("--savepoint", "directory", metavar="DIR", help="End with a savepoint below DIR instead of a checkpoint.")
 @click.option("--drain", is_flag=True, help="Let event time end first: open windows fire. For jobs that end for good.")
-def stop(job: str, directory: str | None, drain: bool, timeout: int | None) -> None:
+def stop(job: str, directory: str | None, drain: bool, timeout: int | None, cluster: ClusterOptions | None) -> None:
     """Stop a running job with a last checkpoint or savepoint, and say how to go on from there.
 
     A job that takes no checkpoints ends after what was read is processed and written.
     """
-    _carry_out(job, "stop", directory, drain=drain, timeout=timeout, doing="stopping")
+    _carry_out(job, "stop", directory, cluster, drain=drain, timeout=timeout, doing="stopping")
 
 
 @click.command()
 @_job_command
-def cancel(job: str, timeout: int | None) -> None:
+def cancel(job: str, timeout: int | None, cluster: ClusterOptions | None) -> None:
     """End a running job at once. Its last checkpoint stays."""
-    _carry_out(job, "cancel", None, timeout=timeout, doing="cancelling")
+    _carry_out(job, "cancel", None, cluster, timeout=timeout, doing="cancelling")
 
 
 @click.command()
 @_job_command
 @click.option("-p", "--parallelism", type=click.IntRange(1), required=True, help="From now on.")
-def rescale(job: str, parallelism: int, timeout: int | None) -> None:
+def rescale(job: str, parallelism: int, timeout: int | None, cluster: ClusterOptions | None) -> None:
     """Have a running job go on at another parallelism.
 
     It takes a checkpoint and goes on from there; a job that waits for slots goes on from its last checkpoint. Steps that set a parallelism
     of their own keep it. If it cannot be, the job goes on as it was.
     """
     doing = f"rescaling to parallelism {parallelism}:"
-    _carry_out(job, "rescale", None, timeout=timeout, doing=doing, parallelism=parallelism)
+    _carry_out(job, "rescale", None, cluster, timeout=timeout, doing=doing, parallelism=parallelism)
 
 
 def _carry_out(
     job: str,
     kind: str,
     directory: str | None,
+    cluster: ClusterOptions | None,
     *,
     timeout: int | None,
     doing: str,
@@ -96,34 +101,38 @@ def _carry_out(
     parallelism: int | None = None,
 ) -> None:
     from flowrun.cli.restoring import absolute_location
-    from flowrun.runners.control_client import JobClient
-    from flowrun.runners.registry import JobRegistry
 
-    entry = choose(job, JobRegistry().entries())
-    client = JobClient(entry)
-    target = None if directory is None else absolute_location(directory)
-    order = client.place(kind, target, drain=drain, parallelism=parallelism)
-    try:
-        answer = wait_for_answer(client, order, SystemClock(), doing=f"{doing} '{entry.name}'", timeout_ms=timeout)
-    except ClusterError:
-        if kind == "cancel":  # the job has ended as it was asked to
-            say(f"'{entry.name}' is cancelled")
-            return
-        raise
+    with running_jobs(cluster) as jobs:
+        client = jobs.client(choose(job, jobs.entries, jobs.where))
+        name = client.entry.name
+        target = None if directory is None else absolute_location(directory)
+        order = client.place(kind, target, drain=drain, parallelism=parallelism)
+        try:
+            answer = wait_for_answer(client, order, SystemClock(), doing=f"{doing} '{name}'", timeout_ms=timeout)
+        except ClusterError:
+            if kind == "cancel":  # the job has ended as it was asked to
+                say(f"'{name}' is cancelled")
+                return
+            raise
+    if kind == "rescale":
+        click.echo(answer["path"])
+        say(f"'{name}' goes on at parallelism {parallelism}")
+        return
+    _say_what_became(kind, name, answer)
+
+
+def _say_what_became(kind: str, name: str, answer: Mapping[str, Json]) -> None:
     path = answer["path"]
     if path is not None:
         click.echo(path)
-    if kind == "rescale":
-        say(f"'{entry.name}' goes on at parallelism {parallelism}")
-        return
     if kind == "savepoint":
         say(f"resume with:\n  {resume_command(str(path))}")
         return
     state = str(answer["job_state"])
     if kind == "stop" and state != "finished":
         raise StateError(
-            f"'{entry.name}' did not stop as asked: it is {spelled_state(state)}", hint="its own terminal says why"
+            f"'{name}' did not stop as asked: it is {spelled_state(state)}", hint="its own terminal says why"
         )
-    say(f"'{entry.name}' is {'stopped' if kind == 'stop' else spelled_state(state)}")
+    say(f"'{name}' is {'stopped' if kind == 'stop' else spelled_state(state)}")
     if path is not None:
         say(f"resume with:\n  {resume_command(str(path))}")

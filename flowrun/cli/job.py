@@ -19,6 +19,7 @@ from flowrun.api.sink import StartingAfresh
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.console import (
     EXIT_BAD_INPUT,
+    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     report_failure,
@@ -26,15 +27,16 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
-from flowrun.cli.rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
 from flowrun.masking import masked
+from flowrun.runners.control import ControllableJob
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.pipeline_text import functions_folder
+from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
@@ -66,6 +68,14 @@ class View(Protocol):
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
         """Show the present status; `stopping` says that the user asked for the end."""
+        ...
+
+
+class FollowedJob(ControllableJob, Protocol):
+    """A job that runs here or elsewhere, as the command that has started it follows it."""
+
+    def wait(self, timeout_ms: float | None = None) -> JobResult | None:
+        """The result once the job is over; None if it still runs after `timeout_ms`. Raises JobFailedError: it failed."""
         ...
 
 
@@ -160,14 +170,11 @@ class Ending:
 
 def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
     """Run a pipeline to its end. Messages to the user go to standard error."""
-    view = run.view
-    if not view.quiet:
-        show_diagnostics(run.compiled.warnings)
-        _announce(run)
+    announce(run)
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,
         _workers(run, board) if run.cluster is None else run.cluster() as cluster,
-        stop_on_signals(view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
+        stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
     ):
         place = JobPlace(cluster, board)
@@ -181,16 +188,47 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return Ending(EXIT_BAD_INPUT)
-        try:
-            result = _supervise(run, job, interruption, place)
-        except JobFailedError as error:
-            code = report_failure(error, show_traceback=show_traceback)
-            if not _could_not_restore(run, job.status(), error):
-                _say_how_to_resume(run, _last_checkpoint(run, job.status()))
-            return Ending(code)
-    if view.report is not None:
-        _write_report(view.report, result)
-    if not view.quiet:
+        around, look = _around(run, job, place), _memory_watch(run, job)
+        result = await_end(run, job, around, interruption, show_traceback=show_traceback, look=look)
+    return report_end(run, result, interrupted=interruption.requested)
+
+
+def await_end(
+    run: JobRun,
+    job: FollowedJob,
+    around: AbstractContextManager[object],
+    interruption: Interruption,
+    *,
+    show_traceback: bool,
+    look: Callable[[], None] = lambda: None,
+) -> JobResult | None:
+    """Show a job until it is over; gives its result, or None if it failed, which was reported.
+
+    Args:
+        run: what is run.
+        job: that was started.
+        around: is left when the job is over.
+        interruption: of this process.
+        show_traceback: of failures.
+        look: is called now and then.
+    """
+    try:
+        with around:
+            return _follow(run, job, interruption, look)
+    except JobFailedError as error:
+        report_failure(error, show_traceback=show_traceback)
+        if not _could_not_restore(run, job.status(), error):
+            _say_how_to_resume(run, _last_checkpoint(run, job.status()))
+        return None
+
+
+def report_end(run: JobRun, result: JobResult | None, *, interrupted: bool) -> Ending:
+    """Say how a job ended, and how the user can go on; None: it failed, which was said."""
+    if result is None:
+        return Ending(EXIT_FAILED)
+    if run.view.report is not None:
+        _write_report(run.view.report, result)
+    if not run.view.quiet:
         from flowrun.cli.views.summary import show_summary
 
         show_summary(result, run.source_ids)
@@ -198,7 +236,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         _say_how_to_resume(run, result.stopped_at)
     elif result.state is JobState.CANCELED:
         _say_how_to_resume(run, _last_checkpoint(run, result))
-    was_interrupted = interruption.requested or result.state is JobState.CANCELED
+    was_interrupted = interrupted or result.state is JobState.CANCELED
     return Ending(EXIT_INTERRUPTED if was_interrupted else EXIT_OK, result)
 
 
@@ -240,25 +278,39 @@ def _workers(run: JobRun, board: JobBoard) -> Iterator[WorkerCluster | None]:
         yield cluster
 
 
-def _supervise(run: JobRun, job: RescalableJob, interruption: Interruption, place: JobPlace) -> JobResult:
+def _follow(run: JobRun, job: FollowedJob, interruption: Interruption, look: Callable[[], None]) -> JobResult:
+    interruption.attach(job)
+    released = run.restored is None
+    with _view(run.view) if run.results is None else run.results as view:
+        interruption.is_shown = view is not None and view.shows_stopping
+        while True:
+            result = job.wait(_REFRESH_MS)
+            if not released and _is_independent(run, job.status()):
+                run.release()
+                released = True
+            if view is not None:
+                view.update(job.status(), stopping=interruption.requested)
+            if result is not None:
+                return result
+            interruption.check()
+            look()
+
+
+@contextmanager
+def _around(run: JobRun, job: RescalableJob, place: JobPlace) -> Iterator[None]:
+    """A context in which a job of this process can be controlled from other terminals; at its end the job is over."""
     with job, _controlled(run, job), reacting(job, run.recompiling, place, run.settle_ms):
-        interruption.attach(job)
-        released = run.restored is None
-        watches_memory = run.compiled.job_graph.settings.memory_watch
-        with _view(run.view) if run.results is None else run.results as view:
-            interruption.is_shown = view is not None and view.shows_stopping
-            while True:
-                result = job.wait(_REFRESH_MS)
-                if not released and _is_independent(run, job.status()):
-                    run.release()
-                    released = True
-                if view is not None:
-                    view.update(job.status(), stopping=interruption.requested)
-                if result is not None:
-                    return result
-                interruption.check()
-                if watches_memory and (problem := memory_problem()) is not None:
-                    job.fail(problem)
+        yield
+
+
+def _memory_watch(run: JobRun, job: RescalableJob) -> Callable[[], None]:
+    """What ends a job, or restarts it, when this machine has hardly any memory left."""
+
+    def look() -> None:
+        if (problem := memory_problem()) is not None:
+            job.fail(problem)
+
+    return look if run.compiled.job_graph.settings.memory_watch else lambda: None
 
 
 def _is_independent(run: JobRun, status: JobStatus) -> bool:
@@ -268,8 +320,11 @@ def _is_independent(run: JobRun, status: JobStatus) -> bool:
     return status.state is JobState.RUNNING
 
 
-def _announce(run: JobRun) -> None:
-    """Say what the job restores from; or, if it starts without state, that an earlier run left a checkpoint to resume from."""
+def announce(run: JobRun) -> None:
+    """Show warnings, and say what the job restores from; or, if it starts without state, that an earlier run left a checkpoint."""
+    if run.view.quiet:
+        return
+    show_diagnostics(run.compiled.warnings)
     if run.restored is not None:
         about = run.restored.metadata
         say(f"resuming from {about.kind.value} {about.checkpoint_id} of '{about.job_name}': {run.restored.folder}")

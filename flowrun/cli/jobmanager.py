@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import gc
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,43 +14,57 @@ from flowrun.cli.arguments import (
     COMMITTED_AFTER,
     ViewOptions,
     all_overrides,
+    compile_options,
     parse_assignments,
-    pipeline_arguments,
     view_options,
 )
 from flowrun.cli.cluster_arguments import (
     DEFAULT_PORT,
-    DEFAULT_SECRET,
     SECRET_FILE,
     TLS,
     AddressType,
     cluster_credentials,
     host_and_port,
+    proofs_as_arguments,
 )
 from flowrun.errors import PipelineError
 
 if TYPE_CHECKING:
+    from flowrun.runners.compile import CompiledPipeline
+    from flowrun.runners.program import CompiledProgram
     from flowrun.runtime.rpc.address import Address
 
 
-def _settle_ms(text: str) -> int:
+def _reactive_ms(settle: str, parallelism: int | None) -> int:
+    """How long the number of slots stands still before it counts."""
     from flowrun.core.units import parse_duration_ms
 
+    if parallelism is not None:
+        raise click.UsageError("--reactive chooses the parallelism: leave -p out")
     try:
-        return parse_duration_ms(text)
+        return parse_duration_ms(settle)
     except ValueError as error:
-        raise click.BadParameter(f"'{text}' is no duration: {error}", param_hint="--settle") from None
+        raise click.BadParameter(f"'{settle}' is no duration: {error}", param_hint="--settle") from None
+
+
+def _check_reactive(compiled: CompiledPipeline | CompiledProgram) -> None:
+    if compiled.job_graph.settings.checkpoint is None:
+        raise PipelineError.of(
+            "--reactive needs checkpoints: the pipeline takes none",
+            "add settings.checkpoint.interval, or leave --reactive out",
+        )
 
 
 @click.command()
-@pipeline_arguments
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@compile_options
 @click.option(
     "--listen",
     type=AddressType(),
     default=f"127.0.0.1:{DEFAULT_PORT}",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where task managers join; port 0 is any free one. By default only those of this machine can.",
+    help="Where task managers join, and clients; port 0 is any free one. By default only those of this machine can.",
 )
 @SECRET_FILE
 @TLS
@@ -75,7 +89,7 @@ def _settle_ms(text: str) -> int:
 @click.pass_context
 def jobmanager(
     ctx: click.Context,
-    file: Path,
+    file: Path | None,
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
     parallelism: int | None,
@@ -90,6 +104,8 @@ def jobmanager(
     view: ViewOptions,
 ) -> None:
     """Run a pipeline (.yaml, .sql) or the first job of a program (.py) on task managers, to its end or until it is stopped.
+
+    Without FILE it takes jobs from `flowrun run --cluster` until it is ended: a session cluster. Each job has a process of its own.
 
     The pipeline waits until `flowrun taskmanager` processes have brought enough slots. One that dies is replaced by whoever started it, or
     by slots that others have left; the job goes on from its last checkpoint.
@@ -107,19 +123,29 @@ def jobmanager(
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 
     prepare(view)
-    settle_ms = _settle_ms(settle) if reactive else None
-    if reactive and parallelism is not None:
-        raise click.UsageError("--reactive chooses the parallelism: leave -p out")
+    if file is None:
+        of_a_job = (
+            *variables,
+            *overrides,
+            parallelism,
+            reactive,
+            from_savepoint,
+            allow_non_restored_state,
+            view.report,
+        )
+        if any(of_a_job) or committed_after != "refuse":
+            raise click.UsageError(
+                "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
+            )
+        ctx.exit(_run_cluster(listen, secret_file, tls, quiet=view.quiet))
+    settle_ms = _reactive_ms(settle, parallelism) if reactive else None
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
     compiled = compile_file(file, given, values)
     if compiled.is_batch:
         raise click.UsageError("a pipeline in batch mode runs on Spark: flowrun run --mode batch")
     check_runs_elsewhere(compiled.job_graph)
-    if reactive and compiled.job_graph.settings.checkpoint is None:
-        raise PipelineError.of(
-            "--reactive needs checkpoints: the pipeline takes none",
-            "add settings.checkpoint.interval, or leave --reactive out",
-        )
+    if reactive:
+        _check_reactive(compiled)
     restored, leases = None, ctx.with_resource(ExitStack())
     if from_savepoint is not None:
         from flowrun.cli.restoring import in_order_of, locate_state
@@ -134,8 +160,7 @@ def jobmanager(
 
     def say_where(address: Address) -> None:
         if not view.quiet:
-            at = "" if str(secret_file) == DEFAULT_SECRET else f" --secret-file {shlex.quote(str(secret_file))}"
-            at += "" if tls is None else " --tls FOLDER"
+            at = proofs_as_arguments(secret_file, tls)
             say(f"task managers join with:\n  flowrun taskmanager --jobmanager {host_and_port(address)}{at}")
 
     def cluster() -> WorkerCluster:
@@ -147,3 +172,13 @@ def jobmanager(
         recompiling=recompiling(compiled, given, values, sent=sent.text), settle_ms=settle_ms,
     )  # fmt: skip
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)
+
+
+def _run_cluster(listen: Address, secret_file: Path, tls: Path | None, *, quiet: bool) -> int:
+    """Take jobs until a signal comes; gives the exit code."""
+    from flowrun.cli.session import SessionOptions, run_session
+    from flowrun.runners.session.warm_up import warm_up
+
+    warm_up()
+    gc.freeze()  # a collection in a job's process would write to every page that holds objects, and so copy it
+    return run_session(SessionOptions(listen, secret_file, tls, quiet))

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from flowrun.cli.running_jobs import SHORT_ID, look
+from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
+from flowrun.cli.running_jobs import SHORT_ID, RunningJob, RunningJobs, look, running_jobs
 from flowrun.cli.views.figures import count_text, counted_text, duration_text, spelled_state
 from flowrun.core.clock import SystemClock
-
-if TYPE_CHECKING:
-    from flowrun.runners.registry import JobEntry, JobRegistry
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with everything that is known.")
-def jobs(as_json: bool) -> None:
-    """List your running jobs on this machine."""
-    from flowrun.runners.control_client import JobClient
-    from flowrun.runners.registry import JobRegistry
-
-    registry = JobRegistry()
-    found = [
-        about
-        for entry in registry.entries()
-        if (about := look(JobClient(entry)) or _silent(entry, registry)) is not None
-    ]
+@cluster_options
+def jobs(as_json: bool, cluster: ClusterOptions | None) -> None:
+    """List your running jobs on this machine, or the jobs of a cluster, also those that have ended."""
+    with running_jobs(cluster) as listed:
+        found = [
+            about
+            for entry in (*listed.ended, *listed.entries)
+            if (about := look(listed.client(entry)) or _silent(entry, listed)) is not None
+        ]
     if as_json:
         click.echo(json.dumps(found, indent=2))
     elif found:
@@ -37,9 +33,9 @@ def jobs(as_json: bool) -> None:
         click.echo("no job runs")
 
 
-def _silent(entry: JobEntry, registry: JobRegistry) -> Mapping[str, Any] | None:
+def _silent(entry: RunningJob, listed: RunningJobs) -> Mapping[str, Any] | None:
     """What is known of a job that does not answer, perhaps because its process is suspended; None if the job has ended meanwhile."""
-    if entry.job_id not in {e.job_id for e in registry.entries()}:
+    if not listed.is_there(entry):
         return None
     known = {"job_id": entry.job_id, "name": entry.name, "file": entry.file, "pid": entry.pid}
     unknown = {"running_ms": None, "rows_read": None, "rows_per_s": None, "restarts": None, "checkpoints": None}

@@ -28,10 +28,11 @@ COMMANDS = {
     "jobmanager": (
         "flowrun.cli.jobmanager",
         "jobmanager",
-        "Run a pipeline on task managers that join over the network.",
+        "Run a pipeline, or take jobs, on task managers that join over the network.",
     ),
     "taskmanager": ("flowrun.cli.taskmanager", "taskmanager", "Offer slots of this machine to a job manager."),
-    "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs on this machine."),
+    "cluster": ("flowrun.cli.cluster_up", "cluster", "Run a cluster on this machine: cluster up."),
+    "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs, or those of a cluster."),
     "savepoint": ("flowrun.cli.control", "savepoint", "Take a savepoint of a running job, which goes on."),
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
     "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),

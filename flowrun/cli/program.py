@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from flowrun.cli.arguments import ViewOptions
+from flowrun.cli.cluster_arguments import ClusterOptions
 from flowrun.cli.console import EXIT_OK
-from flowrun.cli.job import JobRun, run_job
+from flowrun.cli.job import Ending, JobRun, run_job
 from flowrun.cli.restoring import locate_state
 from flowrun.core.record import record
 from flowrun.errors import PipelineError
@@ -30,6 +31,8 @@ class ProgramRun:
         allow_non_restored: drop state of operators that the job no longer has.
         committed_after: the name of an `AfterRestore`.
         workers: as of `JobRun`.
+        cluster: where its jobs run; None: here.
+        detach: its first job is left on the cluster.
     """
 
     file: Path
@@ -40,6 +43,8 @@ class ProgramRun:
     allow_non_restored: bool = False
     committed_after: str = "refuse"
     workers: int | None = None
+    cluster: ClusterOptions | None = None
+    detach: bool = False
 
 
 def run_jobs(run: ProgramRun, *, show_traceback: bool) -> int:
@@ -65,7 +70,7 @@ def run_jobs(run: ProgramRun, *, show_traceback: bool) -> int:
                 compiled, run.view, restored, run.allow_non_restored,
                 committed_after=run.committed_after, release=leases.close, workers=run.workers,
             )  # fmt: skip
-            ending = run_job(job, show_traceback=show_traceback)
+            ending = _run(run, job, show_traceback=show_traceback)
         endings.append(ending.code)
         if ending.result is None or ending.code != EXIT_OK:
             raise _Ended
@@ -78,6 +83,17 @@ def run_jobs(run: ProgramRun, *, show_traceback: bool) -> int:
     if not endings:
         raise no_job(run.file)
     return EXIT_OK
+
+
+def _run(run: ProgramRun, job: JobRun, *, show_traceback: bool) -> Ending:
+    """Run one job here or on the cluster."""
+    if run.cluster is None:
+        return run_job(job, show_traceback=show_traceback)
+    from flowrun.cli.cluster_job import run_on_cluster
+
+    return run_on_cluster(
+        job, run.variables, run.overrides, run.cluster, detach=run.detach, show_traceback=show_traceback
+    )
 
 
 class _Ended(BaseException):

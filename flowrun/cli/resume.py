@@ -20,6 +20,7 @@ from flowrun.cli.arguments import (
     parse_assignments,
     view_options,
 )
+from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_detach, cluster_options
 
 
 @click.command()
@@ -30,6 +31,8 @@ from flowrun.cli.arguments import (
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @WORKERS
+@cluster_options
+@DETACH
 @view_options
 @click.pass_context
 def resume(
@@ -43,6 +46,8 @@ def resume(
     allow_non_restored_state: bool,
     committed_after: str,
     workers: int | None,
+    cluster: ClusterOptions | None,
+    detach: bool,
     view: ViewOptions,
 ) -> None:
     """Go on from a savepoint or checkpoint.
@@ -61,6 +66,7 @@ def resume(
     if view.report is not None:
         view = replace(view, report=view.report.absolute())  # the working directory may change below
     prepare(view)
+    check_detach(cluster, detach)
     leases = ctx.with_resource(ExitStack())
     leases.enter_context(holding_leases())
     given = parse_assignments(variables, "--var")
@@ -70,7 +76,16 @@ def resume(
         given, values = {**kept.variables, **given}, {**kept.overrides, **values}
     if file is not None and file.suffix.lower() == PROGRAM_SUFFIX:
         program = ProgramRun(
-            file, given, values, view, from_savepoint, allow_non_restored_state, committed_after, workers
+            file,
+            given,
+            values,
+            view,
+            from_savepoint,
+            allow_non_restored_state,
+            committed_after,
+            workers,
+            cluster,
+            detach,
         )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
     functions_folder = None if functions_from is None else functions_from.absolute()  # as above
@@ -82,4 +97,8 @@ def resume(
         compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close,
         workers=workers, recompiling=recompiling(compiled, given, values, kept_functions),
     )  # fmt: skip
+    if cluster is not None:
+        from flowrun.cli.cluster_job import run_on_cluster
+
+        ctx.exit(run_on_cluster(run, given, values, cluster, detach=detach, show_traceback=ctx.obj["traceback"]).code)
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,14 @@ from flowrun.cli.arguments import (
     pipeline_arguments,
     view_options,
 )
+from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_detach, cluster_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 if TYPE_CHECKING:
     from flowrun.cli.job import JobRun
     from flowrun.cli.views.changelog_table import ResultView
     from flowrun.plan.nodes import Plan
+    from flowrun.runners.compile import CompiledPipeline
 
 
 @click.command()
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @WORKERS
+@cluster_options
+@DETACH
 @view_options
 @click.pass_context
 def run(
@@ -58,12 +63,16 @@ def run(
     allow_non_restored_state: bool,
     committed_after: str,
     workers: int | None,
+    cluster: ClusterOptions | None,
+    detach: bool,
     view: ViewOptions,
     spark: SparkArguments,
 ) -> None:
     """Run a pipeline (.yaml, .sql) or a program (.py) to its end, or until it is stopped.
 
     In batch mode it runs on Spark: sources are read to their end, and what reaches the sinks is the final table, all of it or nothing.
+
+    With --cluster it runs there, and this command shows how it does. All machines of the cluster see the pipeline's files.
 
     Ctrl-C stops it: with a last checkpoint and the command that goes on from there, or, if the pipeline takes no checkpoints, after what
     was read is processed and written. A second Ctrl-C cancels.
@@ -76,6 +85,7 @@ def run(
     from flowrun.runners.recompiling import recompiling
 
     prepare(view)
+    check_detach(cluster, detach)
     if not may_run_user_code(file, variables):
         forgo_pandas()
         ctx.call_on_close(allow_pandas)
@@ -85,7 +95,16 @@ def run(
 
         _refuse_for_programs(("--mode", mode), ("--format", form), ("an option of Spark", spark.are_given))
         program = ProgramRun(
-            file, given, values, view, from_savepoint, allow_non_restored_state, committed_after, workers
+            file,
+            given,
+            values,
+            view,
+            from_savepoint,
+            allow_non_restored_state,
+            committed_after,
+            workers,
+            cluster,
+            detach,
         )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
     if mode is not None:
@@ -101,6 +120,7 @@ def run(
             ("--allow-non-restored-state", allow_non_restored_state),
             ("--committed-after", committed_after != "refuse"),
             ("--workers", workers),
+            ("--cluster", cluster),
         )
         from flowrun.cli.batch import run_batch_job
 
@@ -108,19 +128,42 @@ def run(
         ctx.exit(run_batch_job(compiled, spark.options(view.log_level, parallelism), view, form))
     if spark.are_given:
         raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch")
-    restored, leases = None, ctx.with_resource(ExitStack())
-    if from_savepoint is not None:
-        from flowrun.cli.restoring import in_order_of, locate_state
-        from flowrun.state.storage.leases import holding_leases
-
-        leases.enter_context(holding_leases())
-        restored = locate_state(from_savepoint, compiled.job_graph.name)
-        compiled = in_order_of(compiled, restored, file, given, values)
     job = JobRun(
-        compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close,
-        workers=workers, recompiling=recompiling(compiled, given, values),
-    )  # fmt: skip
-    ctx.exit(_run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
+        compiled,
+        view,
+        allow_non_restored=allow_non_restored_state,
+        committed_after=committed_after,
+        workers=workers,
+        recompiling=recompiling(compiled, given, values),
+    )
+    if from_savepoint is not None:
+        compiled, job = _restoring(ctx, compiled, job, from_savepoint, file, (given, values))
+    if cluster is None:
+        ctx.exit(_run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
+    from flowrun.cli.cluster_job import run_on_cluster
+
+    ctx.exit(run_on_cluster(job, given, values, cluster, detach=detach, show_traceback=ctx.obj["traceback"]).code)
+
+
+def _restoring(
+    ctx: click.Context,
+    compiled: CompiledPipeline,
+    job: JobRun,
+    from_savepoint: str,
+    file: Path,
+    given: tuple[Mapping[str, str], Mapping[str, str]],
+) -> tuple[CompiledPipeline, JobRun]:
+    """A pipeline and its job, going on from a savepoint or checkpoint, which stays for as long as the job needs it."""
+    from flowrun.cli.restoring import in_order_of, locate_state
+    from flowrun.runners.recompiling import recompiling
+    from flowrun.state.storage.leases import holding_leases
+
+    leases = ctx.with_resource(ExitStack())
+    leases.enter_context(holding_leases())
+    restored = locate_state(from_savepoint, compiled.job_graph.name)
+    compiled = in_order_of(compiled, restored, file, *given)
+    again = recompiling(compiled, *given)
+    return compiled, replace(job, compiled=compiled, restored=restored, release=leases.close, recompiling=again)
 
 
 def _run_with_results(job: JobRun, plan: Plan, form: str | None, *, show_traceback: bool) -> int:

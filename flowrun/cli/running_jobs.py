@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowrun.cli.console import say
 from flowrun.cli.views.figures import duration_text
 from flowrun.core.clock import Clock
+from flowrun.core.record import record
 from flowrun.errors import ClusterError, PipelineError, StateError, near_matches
-from flowrun.runners.registry import JobEntry
 
 if TYPE_CHECKING:
+    from flowrun.cli.cluster_arguments import ClusterOptions
     from flowrun.runners.control import Json
-    from flowrun.runners.control_client import JobClient
 
 SHORT_ID = 8
 """How many digits of a job id are shown."""
@@ -23,16 +24,105 @@ _FIRST_MESSAGE_MS = 1_000
 _NEXT_MESSAGE_MS = 5_000
 
 
-def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
+class RunningJob(Protocol):
+    """A job as it is listed."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def started_ms(self) -> int: ...
+
+
+class JobControlClient(Protocol):
+    """What asks something of one job; see `flowrun.runners.control_client.JobClient`."""
+
+    @property
+    def entry(self) -> RunningJob: ...
+
+    def describe(self) -> Mapping[str, Json]: ...
+
+    def place(
+        self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
+    ) -> str: ...
+
+    def answer(self, order: str) -> Mapping[str, Json]: ...
+
+
+@record(eq=False)
+class RunningJobs:
+    """Jobs that can be asked for something.
+
+    Attributes:
+        entries: those that run.
+        ended: those that have ended, as far as that is known.
+        client: entry → what asks it.
+        where: they run, as a clause: `on this machine`.
+        is_there: whether a job that does not answer is still listed.
+    """
+
+    entries: Sequence[Any]
+    ended: Sequence[Any]
+    client: Callable[[Any], JobControlClient]
+    where: str
+    is_there: Callable[[Any], bool]
+
+
+@contextmanager
+def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
+    """The jobs of this user on this machine, or those of a cluster.
+
+    Raises:
+        ClusterError: the cluster cannot be reached.
+    """
+    if cluster is None:
+        from flowrun.runners.control_client import JobClient
+        from flowrun.runners.registry import JobRegistry
+
+        registry = JobRegistry()
+        yield RunningJobs(
+            registry.entries(),
+            (),
+            JobClient,
+            "on this machine",
+            lambda entry: entry.job_id in {e.job_id for e in registry.entries()},
+        )
+        return
+    from functools import partial
+
+    from flowrun.cli.cluster_arguments import host_and_port
+    from flowrun.runners.session.client import ClusterClient, ClusterJobClient
+    from flowrun.runtime.lifecycle import JobState
+
+    with ClusterClient(cluster.address, cluster.credentials()) as client:
+        jobs = client.list_jobs()
+        over = [JobState(job.state).is_terminal for job in jobs]
+        yield RunningJobs(
+            [job for job, ended in zip(jobs, over, strict=True) if not ended],
+            [job for job, ended in zip(jobs, over, strict=True) if ended],
+            partial(ClusterJobClient, client),
+            f"on the cluster at {host_and_port(cluster.address)}",
+            lambda _: True,
+        )
+
+
+def choose(wanted: str, running: Sequence[RunningJob], where: str = "on this machine") -> Any:
     """The job whose name is `wanted`, or else whose id begins with it.
 
     Raises:
         PipelineError: there is none, or more than one.
     """
     if not running:
-        raise PipelineError.of(
-            "no job of yours runs on this machine", "a job is there for as long as its `flowrun run` lives"
-        )
+        raise PipelineError.of(f"no job of yours runs {where}", "a job is there for as long as its `flowrun run` lives")
     named = [j for j in running if j.name == wanted]
     found = named or [j for j in running if wanted and j.job_id.startswith(wanted)]
     if len(found) == 1:
@@ -49,7 +139,7 @@ def choose(wanted: str, running: Sequence[JobEntry]) -> JobEntry:
 
 
 def wait_for_answer(
-    client: JobClient, order: str, clock: Clock, *, doing: str, timeout_ms: float | None
+    client: JobControlClient, order: str, clock: Clock, *, doing: str, timeout_ms: float | None
 ) -> Mapping[str, Json]:
     """Wait until a job has carried out an order, and say now and then that it is still doing so; gives the job's answer.
 
@@ -86,7 +176,7 @@ def wait_for_answer(
             clock.wait(pause, _POLL_MS)
 
 
-def look(client: JobClient) -> Mapping[str, Json] | None:
+def look(client: JobControlClient) -> Mapping[str, Json] | None:
     """The job's description of itself at this moment; None if it has just ended."""
     try:
         return client.describe()

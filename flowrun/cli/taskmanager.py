@@ -61,10 +61,13 @@ def taskmanager(
 ) -> None:
     """Join a job manager, run subtasks of its pipeline, and look for the next one when it is gone.
 
-    The pipeline's Python functions run in this process: whoever knows the secret can have it run code.
+    If it is that of a cluster, its jobs share the slots, each of which is a process of its own.
+
+    The pipeline's Python functions run here: whoever knows the secret can have it run code.
     """
     from flowrun.core.units import parse_duration_ms
     from flowrun.runners.job_text import compile_opening
+    from flowrun.runners.session.warm_up import warm_up
     from flowrun.runners.workers import usable_cores
     from flowrun.runtime.cluster.job_files import users_cache
     from flowrun.runtime.cluster.task_manager import TaskManagerOptions, run_task_manager
@@ -82,6 +85,7 @@ def taskmanager(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     tune_process()
+    warm_up()
     credentials = cluster_credentials(secret_file, tls)
     offer = WorkerOffer(
         TcpAddress(host, 0), credentials, slots or usable_cores(), compile_opening, lz4=compression == "lz4"

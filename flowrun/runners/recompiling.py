@@ -23,6 +23,12 @@ PARALLELISM = "settings.parallelism"
 """The path of the setting that a rescaled job has another value of."""
 
 
+def at_parallelism(text: JobText, parallelism: int) -> JobText:
+    """The text of a job at another parallelism."""
+    kept = text.pipeline
+    return replace(text, pipeline=replace(kept, overrides={**kept.overrides, PARALLELISM: str(parallelism)}))
+
+
 @record(eq=False)
 class Recompiling:
     """How a job is compiled at another parallelism.

@@ -157,9 +157,11 @@ class ClusterJobClient:
         """See `JobClient.describe`."""
         return self.client.describe_job(self.entry.job_id)
 
-    def place(self, kind: str, directory: str | None = None, *, drain: bool = False) -> str:
+    def place(
+        self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
+    ) -> str:
         """See `JobClient.place`."""
-        return self.client.place_order(self.entry.job_id, Order(kind, directory, drain))
+        return self.client.place_order(self.entry.job_id, Order(kind, directory, drain, parallelism))
 
     def answer(self, order: str) -> Mapping[str, Json]:
         """See `JobClient.answer`."""
@@ -195,6 +197,13 @@ class ClusterJob:
         ticket = SnapshotTicket(str(self._tickets_made), SystemClock())
         kind = "stop" if stop else "savepoint"
         self._orders.put((Order(kind, directory, drain), ticket))
+        return ticket
+
+    def rescale(self, parallelism: int) -> SnapshotTicket:
+        """See `RescalableJob.rescale`."""
+        self._tickets_made += 1
+        ticket = SnapshotTicket(str(self._tickets_made), SystemClock())
+        self._orders.put((Order("rescale", parallelism=parallelism), ticket))
         return ticket
 
     def stop(self, drain: bool = False) -> None:

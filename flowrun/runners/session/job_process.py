@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from flowrun.api.source import JsonValue
@@ -17,9 +18,12 @@ from flowrun.errors import ClusterError, FlowrunError, JobFailedError, StateErro
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.control import JobControl, Order
-from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
+from flowrun.runners.embedded import JobStateOptions, start_embedded
 from flowrun.runners.job_text import compile_text
+from flowrun.runners.recompiling import at_parallelism
 from flowrun.runners.registry import new_entry
+from flowrun.runners.rescaling import JobVersion, RescalableJob, Rescaling
+from flowrun.runners.session.job_slots import SessionJobSlots
 from flowrun.runners.session.messages import (
     JOB_MANAGER,
     JOB_MANAGER_ROLE,
@@ -98,7 +102,7 @@ class _JobProcess:
     def __init__(self, plan: JobProcessPlan, connection: RpcConnection) -> None:
         self._plan = plan
         self._connection = connection
-        self._job: LocalJob | None = None
+        self._job: RescalableJob | None = None
         self._control: JobControl | None = None
         self._begin: JobStatus | None = None
 
@@ -162,16 +166,12 @@ class _JobProcess:
     def _run(self, order: JobRunOrder, jobs: JobsGateway, leases: ExitStack) -> JobProgress:
         submission = order.submission
         files = fetch_files(submission.text.files, jobs.read_file)
-        job_graph = compile_text(submission.text, files.read_file).job_graph
+        compiled = compile_text(submission.text, files.read_file)
+        job_graph = compiled.job_graph
         check_fingerprint(job_graph, submission.fingerprint)
         check_runs_elsewhere(job_graph)
         own = None if order.since_ms is None else _own_checkpoint(job_graph, order.since_ms)
-        slots, number = slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id
-
-        def listening(address: Address) -> None:
-            jobs.require_slots(str(address), slots, number)
-
-        settings = job_graph.settings.checkpoint
+        slots = SessionJobSlots(jobs, 0 if own is None else own[1].checkpoint_id)
         options = JobStateOptions(
             directory=_directory(job_graph),
             pipeline=submission.text.pipeline,
@@ -179,26 +179,48 @@ class _JobProcess:
             allow_non_restored_state=submission.allow_non_restored and own is None,
             committed_after=AfterRestore(submission.committed_after) if own is None else AfterRestore.REFUSE,
         )
-        workers = RemoteWorkers(_own_place(self._plan.listen, order.job_id), self._plan.credentials, listening)
-        with (
-            WorkerCluster(workers, submission.text, files) as cluster,
-            start_embedded(job_graph, cluster=cluster, state=options) as job,
-        ):
-            self._job = job
-            self._control = JobControl(
-                job,
-                new_entry(order.job_id, submission.name, submission.text.pipeline.file_name, 0, SystemClock().now_ms()),
-                frozenset(v.vertex_id for v in job_graph.vertices if not v.inputs),
-                SystemClock(),
-                checkpoints=settings is not None,
-                savepoints=None if settings is None else settings.savepoint_directory,
+
+        def compile_at(parallelism: int) -> JobVersion:
+            text = at_parallelism(submission.text, parallelism)
+            return JobVersion(parallelism, compile_text(text, files.read_file).job_graph, text.pipeline, text)
+
+        workers = RemoteWorkers(
+            _own_place(self._plan.listen, order.job_id),
+            self._plan.credentials,
+            lambda address: slots.begin(address, slots_needed(job_graph)),
+        )
+        with WorkerCluster(workers, submission.text, files) as cluster:
+            first = JobVersion(
+                compiled.stream_graph.settings.parallelism, job_graph, submission.text.pipeline, submission.text
             )
-            while (result := job.wait(_LOOK_MS)) is None:
-                if _is_independent(job.status(), takes_checkpoints=settings is not None):
-                    leases.close()
-                if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
-                    job.fail(problem)
-            return JobProgress(job.status(), result)
+            rescaling = Rescaling(compile_at, partial(slots.check, cluster), partial(slots.start, cluster))
+            with RescalableJob(
+                start_embedded(job_graph, cluster=cluster, state=options), first, options, rescaling
+            ) as job:
+                self._control = _control(order, job, job_graph)
+                self._job = job
+                while (result := job.wait(_LOOK_MS)) is None:
+                    status = job.status()
+                    if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
+                        leases.close()
+                    if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
+                        job.fail(problem)
+                    if status.state is JobState.RUNNING and status.waits_for is None:
+                        slots.release_idle(cluster)
+                return JobProgress(job.status(), result)
+
+
+def _control(order: JobRunOrder, job: RescalableJob, job_graph: JobGraph) -> JobControl:
+    settings = job_graph.settings.checkpoint
+    submission = order.submission
+    return JobControl(
+        job,
+        new_entry(order.job_id, submission.name, submission.text.pipeline.file_name, 0, SystemClock().now_ms()),
+        frozenset(v.vertex_id for v in job_graph.vertices if not v.inputs),
+        SystemClock(),
+        checkpoints=settings is not None,
+        savepoints=None if settings is None else settings.savepoint_directory,
+    )
 
 
 def _own_place(listen: Address, job_id: str) -> Address:

@@ -128,6 +128,18 @@ class ResourceManager:
         with self._lock:
             self._listeners.pop(job_id, None)
 
+    def release_idle(self, keep: int) -> None:
+        """Close the connections to workers none of whose slots is used, as long as so many slots are left."""
+        left = sum(worker.total or 0 for worker in self.slots.workers)
+        for slots in self.slots.workers:
+            if slots.total is None or slots.free != slots.total or left - slots.total < keep:
+                continue
+            with self._lock:
+                worker = self._workers.get(slots.name)
+            if worker is not None:
+                left -= slots.total
+                worker.connection.close("its slots are not needed any more")
+
     def close(self) -> None:
         """Close all connections; no job is told."""
         with self._lock:

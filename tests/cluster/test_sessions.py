@@ -1,0 +1,171 @@
+"""Session clusters: many jobs on one dispatcher and its task managers."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.sessions import Session, free_port, session
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
+from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.running import json_rows
+
+
+def numbers(folder: Path, name: str, expression: str = "id", rows: int = 1_000, parallelism: int = 2) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{name}.sql"
+    file.write_text(
+        f"SET 'parallelism.default' = '{parallelism}';\n"
+        f"SET 'pipeline.name' = '{name}';\n"
+        "CREATE TABLE ids (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = "
+        f"'{rows}', 'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '{rows - 1}');\n"
+        f"CREATE TABLE found (v BIGINT) WITH ('connector' = 'filesystem', 'path' = '{name}-out', 'format' = 'json');\n"
+        f"INSERT INTO found SELECT {expression} FROM ids;\n"
+    )
+    return file
+
+
+def found(folder: Path, name: str) -> list[int]:
+    return sorted(row["v"] for row in json_rows(folder / f"{name}-out"))  # type: ignore[misc]
+
+
+def complete(folder: Path, number: int) -> bool:
+    return any(int(path.name.removeprefix("chk-")) >= number for path in checkpoints(folder / "state"))
+
+
+def test_jobs_are_submitted_followed_and_stopped_and_survive_their_processes(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=40_000, rate=8_000)
+    with session(tmp_path) as cluster:
+        job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        listed = cluster.job("counted")
+        assert (listed["job_id"], listed["state"]) == (job_id, "running")
+        kill(int(listed["pid"]))
+        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
+        wait_for(lambda: complete(tmp_path, number + 2), cluster.dispatcher)
+        stopped = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved")
+        path = stopped.stdout.strip()
+        assert Path(path).parent == tmp_path / "saved"
+        followed = cluster.flowrun("resume", "--from-savepoint", path, "-p", 3)
+        assert "finished" in followed.stderr
+        assert [job["state"] for job in cluster.jobs()] == ["finished", "finished"]
+        assert "was killed by SIGKILL: another one goes on" in end(cluster)
+    check_counts(tmp_path, 40_000)
+
+
+def end(cluster: Session) -> str:
+    """End the dispatcher: all processes of jobs go with it. Gives what it had said."""
+    processes = {pid for pid in cluster.processes() if pid not in children(cluster.dispatcher.pid)}
+    cluster.dispatcher.send_signal(signal.SIGTERM)
+    _, said = cluster.dispatcher.communicate(timeout=20)
+    for manager in cluster.managers:
+        manager.send_signal(signal.SIGTERM)
+        manager.communicate(timeout=20)
+    assert not any(map(is_alive, processes))
+    return said
+
+
+@pytest.mark.exhaustive
+def test_jobs_are_rescaled_within_the_slots_that_there_are(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=60_000, rate=6_000)
+    with session(tmp_path) as cluster:
+        cluster.flowrun("run", file, "--detach")
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        assert "goes on at parallelism 4" in cluster.flowrun("rescale", "counted", "-p", 4).stderr
+        refused = cluster.flowrun("rescale", "counted", "-p", 5, code=None)
+        assert refused.returncode in (1, 2)
+        assert "needs 5 slots, and the cluster has given it 4" in refused.stderr
+        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
+        wait_for(lambda: complete(tmp_path, number + 2), cluster.dispatcher)
+        cluster.flowrun("rescale", "counted", "-p", 1)
+        numbers(tmp_path / "other", "other", parallelism=3)
+        cluster.flowrun("run", "other.sql", cwd=tmp_path / "other")  # in the slots that were given back
+        assert found(tmp_path / "other", "other") == list(range(1_000))
+        kill(int(cluster.job("counted")["pid"]))
+        cluster.flowrun("stop", "counted", "--savepoint", "saved")
+        (saved,) = (tmp_path / "saved").iterdir()
+        cluster.flowrun("resume", "--from-savepoint", saved)
+        end(cluster)
+    check_counts(tmp_path, 60_000)
+
+
+@pytest.mark.exhaustive
+def test_jobs_have_modules_of_their_own_and_wait_for_slots_in_turn(tmp_path: Path) -> None:
+    for name, factor in (("doubled", 2), ("tripled", 3)):
+        file = numbers(tmp_path / name, name, "times(id)", parallelism=4)
+        file.write_text("CREATE FUNCTION times AS 'mine.times' LANGUAGE PYTHON;\n" + file.read_text())
+        (tmp_path / name / "mine.py").write_text(
+            f'import flowrun\n\n\n@flowrun.udf(result="BIGINT")\ndef times(value: int) -> int:\n    return {factor} * value\n'
+        )
+    numbers(tmp_path / "big", "big", parallelism=5)
+    with session(tmp_path) as cluster:
+        cluster.flowrun("run", "big.sql", "--detach", cwd=tmp_path / "big")
+        for name, factor in (("doubled", 2), ("tripled", 3)):
+            cluster.flowrun("run", f"{name}.sql", cwd=tmp_path / name)
+            assert found(tmp_path / name, name) == [factor * i for i in range(1_000)]
+        waiting = cluster.job("big")
+        assert waiting["state"] == "created"
+        assert "slots" in waiting["waits_for"]
+        cluster.flowrun("cancel", "big")
+        assert cluster.job("big")["state"] == "canceled"
+
+
+@pytest.mark.exhaustive
+def test_what_is_wrong_is_said_where_the_job_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = tmp_path / "wrong.sql"
+    wrong.write_text("INSERT INTO nowhere SELECT 1;\n")
+    needs = numbers(tmp_path, "needs", "id + CAST('${ADDED}' AS BIGINT)")
+    with session(tmp_path) as cluster:
+        assert "nowhere" in cluster.flowrun("run", wrong, code=2).stderr
+        monkeypatch.setenv("ADDED", "1")
+        assert "ADDED" in cluster.flowrun("run", needs, code=2).stderr
+        assert "--detach goes with --cluster" in _alone(tmp_path, "run", needs, "--detach")
+        assert "no job of yours runs on the cluster" in cluster.flowrun("savepoint", "nothing", code=2).stderr
+        (tmp_path / "other").write_text("5" * 64)
+        (tmp_path / "other").chmod(0o600)
+        refused = _alone(tmp_path, "jobs", *cluster.options[:2], "--secret-file", "other")
+        assert "another shared secret" in refused
+    nobody = _alone(tmp_path, "jobs", "--cluster", f"127.0.0.1:{free_port()}", "--secret-file", "secret")
+    assert "Connection refused" in nobody
+
+
+def _alone(folder: Path, *arguments: object) -> str:
+    with started(*arguments, cwd=folder) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode in (1, 2)
+    return said
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("who", ["dispatcher", "fork server", "task manager", "session"])
+def test_nothing_is_left_of_processes_that_are_killed(tmp_path: Path, who: str) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=60_000, rate=10_000)
+    with session(tmp_path) as cluster:
+        cluster.flowrun("run", file, "--detach")
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        below = cluster.processes()
+        of_jobs = {pid for child in children(cluster.dispatcher.pid) for pid in children(child)}
+        victim = {
+            "dispatcher": cluster.dispatcher.pid,
+            "fork server": next(iter(children(cluster.dispatcher.pid))),
+            "task manager": cluster.managers[0].pid,
+            "session": next(iter(children(cluster.managers[0].pid))),
+        }[who]
+        gone = of_jobs if who in ("dispatcher", "fork server") else set()
+        kill(victim)
+        if who == "session":
+            wait_for(lambda: not is_alive(victim), cluster.dispatcher)
+            cluster.flowrun("stop", "counted", "--savepoint", "saved")
+        elif who == "task manager":
+            cluster.flowrun("cancel", "counted")
+        else:
+            cluster.dispatcher.wait(timeout=20)
+        for manager in cluster.managers:
+            manager.send_signal(signal.SIGTERM)
+            manager.wait(timeout=20)
+        assert not any(map(is_alive, gone))
+        if cluster.dispatcher.poll() is None:
+            end(cluster)
+        assert not any(is_alive(pid) for pid in below)
