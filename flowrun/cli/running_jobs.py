@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flowrun.cli.cluster_arguments import ClusterOptions
     from flowrun.runners.control import Json
 
+HERE = "on this machine"
 SHORT_ID = 8
 """How many digits of a job id are shown."""
 _POLL_MS = 100
@@ -93,7 +94,7 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
             registry.entries(),
             (),
             JobClient,
-            "on this machine",
+            HERE,
             lambda entry: entry.job_id in {e.job_id for e in registry.entries()},
         )
         return
@@ -115,14 +116,18 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
         )
 
 
-def choose(wanted: str, running: Sequence[RunningJob], where: str = "on this machine") -> Any:
+def choose(wanted: str, running: Sequence[RunningJob], where: str = HERE) -> Any:
     """The job whose name is `wanted`, or else whose id begins with it.
 
     Raises:
         PipelineError: there is none, or more than one.
     """
     if not running:
-        raise PipelineError.of(f"no job of yours runs {where}", "a job is there for as long as its `flowrun run` lives")
+        here = where == HERE
+        hint = (
+            "a job is there for as long as its `flowrun run` lives" if here else "`flowrun jobs` lists those that ended"
+        )
+        raise PipelineError.of(f"no job of yours runs {where}", hint)
     named = [j for j in running if j.name == wanted]
     found = named or [j for j in running if wanted and j.job_id.startswith(wanted)]
     if len(found) == 1:

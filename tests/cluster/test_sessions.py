@@ -69,7 +69,7 @@ def end(cluster: Session) -> str:
 
 @pytest.mark.exhaustive
 def test_jobs_are_rescaled_within_the_slots_that_there_are(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=60_000, rate=6_000)
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=200_000, rate=4_000)
     with session(tmp_path) as cluster:
         cluster.flowrun("run", file, "--detach")
         wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
@@ -84,11 +84,12 @@ def test_jobs_are_rescaled_within_the_slots_that_there_are(tmp_path: Path) -> No
         cluster.flowrun("run", "other.sql", cwd=tmp_path / "other")  # in the slots that were given back
         assert found(tmp_path / "other", "other") == list(range(1_000))
         kill(int(cluster.job("counted")["pid"]))
+        wait_for(lambda: cluster.job("counted").get("slots") == 1, cluster.dispatcher)  # as it was rescaled
         cluster.flowrun("stop", "counted", "--savepoint", "saved")
         (saved,) = (tmp_path / "saved").iterdir()
-        cluster.flowrun("resume", "--from-savepoint", saved)
+        cluster.flowrun("resume", "--from-savepoint", saved, "--set", "sources.rows.rows-per-second=1000000")
         end(cluster)
-    check_counts(tmp_path, 60_000)
+    check_counts(tmp_path, 200_000)
 
 
 @pytest.mark.exhaustive

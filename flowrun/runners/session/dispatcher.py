@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import field, replace
 
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
@@ -29,6 +29,7 @@ from flowrun.runners.session.messages import (
 from flowrun.runtime.cluster.job_files import FetchFile, JobFiles, fetch_files
 from flowrun.runtime.cluster.session_messages import TASK_MANAGER, TaskManagerGateway, TaskManagerRegistration
 from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
+from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -62,6 +63,8 @@ class _Job:
     checkpoint_id: int = 0
     """From which the present process goes on."""
     connection: RpcConnection | None = None
+    orders: dict[str, str] = field(default_factory=dict)
+    """Kind of each order that its present process has taken."""
     description: JsonValue = None
     """The last one, once the job is over."""
 
@@ -153,14 +156,23 @@ class Dispatcher:
 
     def place_order(self, job_id: str, order: Order) -> str:
         """See `DispatcherGateway`."""
-        return self._running(job_id).place(order)
+        order_id = self._running(job_id).place(order)
+        with self._lock:
+            self._jobs[job_id].orders[order_id] = order.kind
+        return order_id
 
     def answer_order(self, job_id: str, order_id: str) -> JsonValue:
         """See `DispatcherGateway`."""
         job = self._job(job_id)
-        if job.is_over:
-            return {"state": "done", "path": _stopped_at(job.last), "job_state": job.last.status.state.value}
-        return self._running(job_id).answer(order_id)
+        if not job.is_over:
+            return self._running(job_id).answer(order_id)
+        manager = self._manager(job)
+        if manager is not None:
+            try:
+                return manager.answer(order_id)
+            except (ClusterError, StateError):  # its process has just ended
+                pass
+        return _last_answer(job, order_id)
 
     # ---- for job manager processes
 
@@ -192,6 +204,12 @@ class Dispatcher:
                 job.checkpoint_id, job.losses = checkpoint_id, 0
         self.slots.require(job_id, job_manager, slots)
 
+    def rescale_job(self, job_id: str, text: JobText, fingerprint: str) -> None:
+        """See `JobsGateway`."""
+        job = self._job(job_id)
+        with self._lock:
+            job.submission = replace(job.submission, text=text, fingerprint=fingerprint)
+
     def end_job(self, job_id: str, last: JobProgress, description: JsonValue) -> bool:
         """See `JobsGateway`."""
         self._end(self._job(job_id), last, description)
@@ -214,6 +232,8 @@ class Dispatcher:
                 return
             job.pid = 0
             job.connection = None
+            if not job.is_over:
+                job.orders.clear()
             if job.is_over or self._closing:
                 return
             job.reachable.clear()
@@ -316,5 +336,12 @@ class Dispatcher:
             del self._jobs[job_id]
 
 
-def _stopped_at(last: JobProgress) -> str | None:
-    return None if last.result is None else last.result.stopped_at
+def _last_answer(job: _Job, order_id: str) -> JsonValue:
+    """What became of an order of a job that is over, and whose process does not tell any more."""
+    kind = job.orders.get(order_id)
+    if kind is None:
+        return None
+    result, state = job.last.result, job.last.status.state.value
+    if kind in ("stop", "cancel"):
+        return {"state": "done", "path": None if result is None else result.stopped_at, "job_state": state}
+    return {"state": "failed", "message": f"the job is {state}: that came first", "hint": None}

@@ -6,6 +6,7 @@ import threading
 import time
 
 from flowrun.errors import StateError
+from flowrun.graph.fingerprint import fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runners.rescaling import JobVersion
@@ -62,6 +63,8 @@ class SessionJobSlots:
         needed = slots_needed(version.job_graph)
         cluster.prepare(needed, version.text)
         job = start_embedded(version.job_graph, cluster=cluster, state=options)
+        if version.text is not None:
+            self._jobs.rescale_job(version.text, fingerprint(version.job_graph))
         self._require(needed)
         return job
 

@@ -151,6 +151,10 @@ class JobsGateway(Protocol):
         """The job needs so many slots, whose workers connect to `job_manager`. It goes on from that checkpoint of its own; 0: from none."""
         ...
 
+    def rescale_job(self, text: JobText, fingerprint: str) -> None:
+        """The job goes on at another parallelism, and so would another process: its text and the fingerprint of its job graph now."""
+        ...
+
     def end_job(self, last: JobProgress, description: JsonValue) -> bool:
         """The job is over; the last thing that this process says. Gives True, so that the caller knows that it was heard."""
         ...

@@ -39,7 +39,7 @@ from flowrun.runtime.cluster.session_messages import (
 )
 from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
 from flowrun.runtime.cluster.worker_process import ROLE as TASK_MANAGER_ROLE
-from flowrun.runtime.cluster_messages import JobFilesGateway
+from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
 from flowrun.runtime.rpc.address import Address, TcpAddress, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -203,6 +203,10 @@ class _JobManagerSide:
     def require_slots(self, job_manager: str, slots: int, checkpoint_id: int) -> None:
         """See `JobsGateway`."""
         self.dispatcher.require_slots(self.job_id, job_manager, slots, checkpoint_id)
+
+    def rescale_job(self, text: JobText, fingerprint: str) -> None:
+        """See `JobsGateway`."""
+        self.dispatcher.rescale_job(self.job_id, text, fingerprint)
 
     def end_job(self, last: JobProgress, description: JsonValue) -> bool:
         """See `JobsGateway`."""
