@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,11 +34,21 @@ def redistribute(
         name: _cut(_concat(name, [s.keyed[name] for s in snapshots if name in s.keyed]), groups)
         for name in dict.fromkeys(n for s in snapshots for n in s.keyed)
     }
-    operator = {
-        name: _operator_state(name, [s.operator.get(name) for s in snapshots], subtask, parallelism)
-        for name in dict.fromkeys(n for s in snapshots for n in s.operator)
-    }
+    operator = redistribute_operator_state([s.operator for s in snapshots], parallelism)[subtask]
     return OperatorSnapshot(keyed, operator)
+
+
+def redistribute_operator_state(
+    states: Sequence[Mapping[str, OperatorState]], parallelism: int
+) -> list[dict[str, OperatorState]]:
+    """The operator state of every new subtask, in their order, from that of all old ones; see `redistribute`.
+
+    Raises:
+        StateError: as `redistribute`.
+    """
+    names = dict.fromkeys(name for state in states for name in state)
+    dealt = {name: _deal(name, [state.get(name) for state in states], parallelism) for name in names}
+    return [{name: each[subtask] for name, each in dealt.items()} for subtask in range(parallelism)]
 
 
 def materialised(snapshot: OperatorSnapshot) -> OperatorSnapshot:
@@ -65,19 +75,20 @@ def _cut(table: pa.Table, groups: KeyGroupRange) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop)))
 
 
-def _operator_state(name: str, states: Sequence[OperatorState | None], subtask: int, parallelism: int) -> OperatorState:
+def _deal(name: str, states: Sequence[OperatorState | None], parallelism: int) -> list[OperatorState]:
+    """One piece of operator state for every new subtask, in their order, from those of all old subtasks; at least one has it."""
     present = [s for s in states if s is not None]
     modes = {s.redistribution for s in present}
     if len(modes) > 1:
         raise StateError(f"state '{name}' is {' and '.join(sorted(m.value for m in modes))} in different subtasks")
     mode = modes.pop()
     if mode is Redistribution.BROADCAST:
-        own = states[subtask % len(states)]
-        return present[0] if own is None else own
+        return [states[i % len(states)] or present[0] for i in range(parallelism)]
     if mode is Redistribution.SPLIT and len(states) == parallelism:
-        own = states[subtask]
-        return own if own is not None else OperatorState(present[0].rows.slice(0, 0), mode)
+        nothing = OperatorState(present[0].rows.slice(0, 0), mode)
+        return [own or nothing for own in states]
     rows = _concat(name, [s.rows for s in present])
-    if mode is Redistribution.SPLIT:
-        rows = rows.take(pa.array(range(subtask, rows.num_rows, parallelism), pa.int64()))
-    return OperatorState(rows, mode)
+    if mode is Redistribution.UNION:
+        return [OperatorState(rows, mode)] * parallelism
+    places = [pa.array(range(i, rows.num_rows, parallelism), pa.int64()) for i in range(parallelism)]
+    return [OperatorState(rows.take(mine), mode) for mine in places]

@@ -7,9 +7,6 @@ to who now owns their keys. The rules are those of Apache Flink's `StateAssignme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from flowrun.api.state import KeyGroupRange, OperatorSnapshot
 from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.graph.job_graph import JobVertex
@@ -17,7 +14,7 @@ from flowrun.runtime.checkpoint.in_flight import InFlightAssignment
 from flowrun.runtime.messages import RestoredOperator, RestoredTask
 from flowrun.state.checkpoints import CheckpointMetadata, KeyedTableState, OperatorMetadata, OperatorSubtaskState
 from flowrun.state.key_groups import key_group_range
-from flowrun.state.redistribution import redistribute
+from flowrun.state.redistribution import redistribute_operator_state
 
 
 def restored_tasks(
@@ -41,11 +38,12 @@ def restored_tasks(
         known = [metadata.operators[o.operator_id] for o in vertex.operators if o.operator_id in metadata.operators]
         for saved in known:
             _check_key_groups(saved, vertex)
+        states = {saved.operator_id: restored_operators(saved, vertex) for saved in known}
         for subtask in job_vertex.vertices:
             restored[subtask.id] = RestoredTask(
                 metadata.checkpoint_id,
                 root,
-                {saved.operator_id: restored_operator(saved, subtask.subtask, vertex) for saved in known},
+                {operator: each[subtask.subtask] for operator, each in states.items()},
                 in_flight.channels_of(subtask),
                 vertex.vertex_id in finished,
             )
@@ -67,37 +65,34 @@ def finished_vertices(metadata: CheckpointMetadata, graph: ExecutionGraph) -> fr
     return frozenset(finished)
 
 
-def restored_operator(saved: OperatorMetadata, subtask: int, vertex: JobVertex) -> RestoredOperator:
-    """The state of one operator for one subtask of its new vertex."""
-    groups = key_group_range(subtask, vertex.parallelism, vertex.max_parallelism)
+def restored_operators(saved: OperatorMetadata, vertex: JobVertex) -> list[RestoredOperator]:
+    """The state of one operator for every subtask of its new vertex, in their order.
+
+    Raises:
+        StateError: a piece of operator state is unlike in different subtasks.
+    """
     nothing = OperatorSubtaskState(saved.operator_id)
     old = [saved.subtasks.get(i, nothing) for i in range(saved.parallelism)]
-    keyed: dict[str, list[KeyedTableState]] = {}
+    keyed: list[dict[str, list[KeyedTableState]]] = [{} for _ in range(vertex.parallelism)]
     for number, state in enumerate(old):
-        if state.keyed and overlap(key_group_range(number, saved.parallelism, saved.max_parallelism), groups):
-            for name, table in state.keyed.items():
-                keyed.setdefault(name, []).append(table)
-    operator = _operator_state(saved, old, subtask, vertex)
-    return RestoredOperator({name: tuple(tables) for name, tables in keyed.items()}, operator.operator)
-
-
-def _operator_state(
-    saved: OperatorMetadata, old: Sequence[OperatorSubtaskState], subtask: int, vertex: JobVertex
-) -> OperatorSnapshot:
-    snapshots = [OperatorSnapshot(operator=state.operator) for state in old]
+        groups = key_group_range(number, saved.parallelism, saved.max_parallelism)
+        if state.keyed and groups.start < groups.stop:
+            for subtask in range(_owner(groups.start, vertex), _owner(groups.stop - 1, vertex) + 1):
+                for name, table in state.keyed.items():
+                    keyed[subtask].setdefault(name, []).append(table)
     try:
-        return redistribute(snapshots, subtask, vertex.parallelism, vertex.max_parallelism)
+        operator = redistribute_operator_state([state.operator for state in old], vertex.parallelism)
     except StateError as error:
         raise StateError(f"operator '{saved.name}': {error.message}", hint=error.hint) from error
+    return [
+        RestoredOperator({name: tuple(tables) for name, tables in mine.items()}, own)
+        for mine, own in zip(keyed, operator, strict=True)
+    ]
 
 
-def overlap(one: KeyGroupRange, other: KeyGroupRange) -> bool:
-    """Whether two ranges share a key group.
-
-    >>> overlap(KeyGroupRange(0, 64), KeyGroupRange(43, 86)), overlap(KeyGroupRange(0, 64), KeyGroupRange(64, 128))
-    (True, False)
-    """
-    return one.start < other.stop and other.start < one.stop
+def _owner(group: int, vertex: JobVertex) -> int:
+    """The subtask that owns a key group."""
+    return group * vertex.parallelism // vertex.max_parallelism
 
 
 def _check_key_groups(saved: OperatorMetadata, vertex: JobVertex) -> None:

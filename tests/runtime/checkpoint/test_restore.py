@@ -19,7 +19,7 @@ from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import KeyGroupPartitioner
-from flowrun.runtime.checkpoint.restore import finished_vertices, restored_operator, restored_tasks
+from flowrun.runtime.checkpoint.restore import finished_vertices, restored_operators, restored_tasks
 from flowrun.state.checkpoints import (
     CheckpointMetadata,
     FileReference,
@@ -64,8 +64,8 @@ def rows(*values: int, mode: Redistribution = Redistribution.SPLIT) -> OperatorS
 def test_every_key_group_is_restored_from_the_one_old_subtask_that_held_it(old: int, new: int) -> None:
     operator = saved(old, {s: keyed(s) for s in range(old)})
     target = graph(new).job_vertex("sink-0").job_vertex
-    for subtask in range(new):
-        files = restored_operator(operator, subtask, target).keyed["windows"]
+    for subtask, restored in enumerate(restored_operators(operator, target)):
+        files = restored.keyed["windows"]
         from_subtasks = [int(t.files[0].file.path.rpartition("/")[2]) for t in files]
         mine = set(range(key_group_range(subtask, new, 128).start, key_group_range(subtask, new, 128).stop))
         held = [set(range(r.start, r.stop)) for r in (key_group_range(s, old, 128) for s in from_subtasks)]
@@ -77,9 +77,9 @@ def test_every_key_group_is_restored_from_the_one_old_subtask_that_held_it(old: 
 def test_operator_state_stays_where_it_was_at_the_same_parallelism_and_is_dealt_out_at_another() -> None:
     state = {s: OperatorSubtaskState("sink-0", operator={"splits": rows(s, s + 10)}) for s in range(2)}
     operator = saved(2, state)
-    same = [restored_operator(operator, s, graph(2).job_vertex("sink-0").job_vertex) for s in range(2)]
+    same = restored_operators(operator, graph(2).job_vertex("sink-0").job_vertex)
     assert [r.operator["splits"].rows["v"].to_pylist() for r in same] == [[0, 10], [1, 11]]
-    dealt = [restored_operator(operator, s, graph(3).job_vertex("sink-0").job_vertex) for s in range(3)]
+    dealt = restored_operators(operator, graph(3).job_vertex("sink-0").job_vertex)
     assert [r.operator["splits"].rows["v"].to_pylist() for r in dealt] == [[0, 11], [10], [1]]
 
 
@@ -89,15 +89,14 @@ def test_union_state_goes_whole_to_all_and_broadcast_state_once() -> None:
         s: OperatorSubtaskState("sink-0", operator={"u": rows(s, mode=union), "b": rows(9, mode=broadcast)})
         for s in range(2)
     }
-    for subtask in range(3):
-        restored = restored_operator(saved(2, state), subtask, graph(3).job_vertex("sink-0").job_vertex)
+    for restored in restored_operators(saved(2, state), graph(3).job_vertex("sink-0").job_vertex):
         assert restored.operator["u"].rows["v"].to_pylist() == [0, 1]
         assert restored.operator["b"].rows["v"].to_pylist() == [9]
 
 
 def test_state_of_a_subtask_that_had_finished_is_no_state() -> None:
     operator = saved(2, {1: OperatorSubtaskState("sink-0", operator={"splits": rows(5)})})
-    restored = [restored_operator(operator, s, graph(2).job_vertex("sink-0").job_vertex) for s in range(2)]
+    restored = restored_operators(operator, graph(2).job_vertex("sink-0").job_vertex)
     assert [r.operator["splits"].rows["v"].to_pylist() for r in restored] == [[], [5]]
 
 
