@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
@@ -20,11 +20,26 @@ def attempt_id(job_id: str, vertex: ExecutionVertexId, number: int) -> str:
 
 
 class Execution:
-    """One attempt to run one subtask. Not thread-safe: owned by the job master's thread."""
+    """One attempt to run one subtask. Not thread-safe: owned by the job master's thread.
 
-    __slots__ = ("attempt_id", "failure", "number", "state", "state_times_ms", "vertex", "worker")
+    Args:
+        job_id: the run.
+        vertex: the subtask.
+        number: of the attempt.
+        now_ms: processing time.
+        counts: how many attempts are at which state, which is kept up to date.
+    """
 
-    def __init__(self, job_id: str, vertex: ExecutionVertexId, number: int, now_ms: int) -> None:
+    __slots__ = ("_counts", "attempt_id", "failure", "number", "state", "state_times_ms", "vertex", "worker")
+
+    def __init__(
+        self,
+        job_id: str,
+        vertex: ExecutionVertexId,
+        number: int,
+        now_ms: int,
+        counts: Counter[ExecutionState] | None = None,
+    ) -> None:
         self.attempt_id = attempt_id(job_id, vertex, number)
         self.vertex = vertex
         self.worker: str | None = None
@@ -32,6 +47,8 @@ class Execution:
         self.number = number
         self.state = ExecutionState.CREATED
         self.failure: BaseException | None = None
+        self._counts = Counter() if counts is None else counts
+        self._counts[self.state] += 1
         self.state_times_ms: dict[ExecutionState, int] = {ExecutionState.CREATED: now_ms}
 
     @property
@@ -46,6 +63,8 @@ class Execution:
             InternalError: `target` may not follow the present state.
         """
         check_transition(self.state, target)
+        self._counts[self.state] -= 1
+        self._counts[target] += 1
         self.state = target
         self.state_times_ms[target] = now_ms
         if failure is not None:
@@ -55,6 +74,7 @@ class Execution:
         return f"Execution({self.attempt_id}, {self.state.name})"
 
 
+_TERMINAL = tuple(state for state in ExecutionState if state.is_terminal)
 REMEMBERED_ATTEMPTS = 6
 """Of each subtask: a job may be restarted for months, and a failed attempt holds its error."""
 
@@ -64,7 +84,9 @@ class Executions:
 
     def __init__(self, graph: ExecutionGraph, job_id: str, now_ms: int) -> None:
         self._job_id = job_id
-        self._attempts = {v.id: [Execution(job_id, v.id, 0, now_ms)] for v in graph.all_vertices()}
+        self._counts: Counter[ExecutionState] = Counter()
+        """Of the current attempts: to look at all subtasks for each message of one would cost the square of their number."""
+        self._attempts = {v.id: [Execution(job_id, v.id, 0, now_ms, self._counts)] for v in graph.all_vertices()}
         self._current = {e.attempt_id: e for e in self}
 
     def __iter__(self) -> Iterator[Execution]:
@@ -92,7 +114,8 @@ class Executions:
         last = self.current(vertex)
         if not last.is_terminal:
             raise InternalError(f"cannot start a new attempt of {vertex}: {last.attempt_id} is {last.state.name}")
-        execution = Execution(self._job_id, vertex, last.number + 1, now_ms)
+        self._counts[last.state] -= 1
+        execution = Execution(self._job_id, vertex, last.number + 1, now_ms, self._counts)
         self._attempts[vertex].append(execution)
         del self._attempts[vertex][:-REMEMBERED_ATTEMPTS]
         del self._current[last.attempt_id]
@@ -101,14 +124,18 @@ class Executions:
 
     def counts(self) -> Counter[ExecutionState]:
         """How many subtasks are at which state."""
-        return Counter(e.state for e in self)
+        return +self._counts
+
+    def all_in(self, states: Collection[ExecutionState]) -> bool:
+        """Whether every subtask is at one of these states."""
+        return sum(self._counts[state] for state in states) == len(self._attempts)
 
     @property
     def all_finished(self) -> bool:
         """Whether every subtask ended well."""
-        return all(e.state is ExecutionState.FINISHED for e in self)
+        return self.all_in((ExecutionState.FINISHED,))
 
     @property
     def all_terminal(self) -> bool:
         """Whether every subtask's current attempt is over."""
-        return all(e.is_terminal for e in self)
+        return self.all_in(_TERMINAL)

@@ -48,58 +48,53 @@ def regions(graph: ExecutionGraph) -> tuple[PipelinedRegion, ...]:
     return tuple(PipelinedRegion(tuple(m), _reads(graph, set(m), m)) for m in members.values())
 
 
-def regions_to_restart(
-    graph: ExecutionGraph,
-    all_regions: Iterable[PipelinedRegion],
-    failed: ExecutionVertexId,
-    is_available: Callable[[PartitionId], bool],
-) -> tuple[PipelinedRegion, ...]:
-    """The regions to restart when `failed` failed, in order.
+class FailoverTopology:
+    """Which regions are restarted when one fails. What it needs to know of the job is looked up once, so that it costs what is restarted.
 
-    These are its own region; regions that must produce again a blocking partition that is needed and no longer available; and
-    every region that reads from a restarted one, since its input may come out differently.
+    Args:
+        graph: the parallel job.
+        found: its pipelined regions.
     """
-    listed = tuple(all_regions)
-    region_of = {vertex: index for index, region in enumerate(listed) for vertex in region.vertices}
-    producer_of = {p.id: region_of[v.id] for v in graph.all_vertices() for p in v.partitions}
-    readers: dict[int, set[int]] = {}
-    for index, region in enumerate(listed):
-        for partition in region.reads:
-            readers.setdefault(producer_of[partition], set()).add(index)
-    restart: set[int] = set()
-    pending = [region_of[failed]]
-    while pending:
-        index = pending.pop()
-        if index in restart:
-            continue
-        restart.add(index)
-        pending += (producer_of[p] for p in listed[index].reads if not is_available(p))
-        pending += readers.get(index, ())
-    return tuple(listed[index] for index in sorted(restart))
 
+    def __init__(self, graph: ExecutionGraph, found: tuple[PipelinedRegion, ...]) -> None:
+        self._regions = found
+        self._region_of = {vertex: index for index, region in enumerate(found) for vertex in region.vertices}
+        self._producer_of = {p.id: self._region_of[v.id] for v in graph.all_vertices() for p in v.partitions}
+        self._readers: dict[int, set[int]] = {}
+        for index, region in enumerate(found):
+            for partition in region.reads:
+                self._readers.setdefault(self._producer_of[partition], set()).add(index)
+        self._sources: list[set[str]] = [set() for _ in found]
+        """Of each region the job vertices of its sources."""
+        self._source_regions: dict[str, set[int]] = {}
+        for vertex in graph.all_vertices():
+            if not vertex.gates:
+                self._sources[self._region_of[vertex.id]].add(vertex.id.vertex_id)
+                self._source_regions.setdefault(vertex.id.vertex_id, set()).add(self._region_of[vertex.id])
 
-def restart_together(
-    graph: ExecutionGraph,
-    all_regions: Iterable[PipelinedRegion],
-    failed: ExecutionVertexId,
-    is_available: Callable[[PartitionId], bool],
-) -> set[ExecutionVertexId]:
-    """The subtasks to restart when `failed` failed: those of `regions_to_restart`, and all subtasks of every source among them.
+    def regions_to_restart(
+        self, failed: ExecutionVertexId, is_available: Callable[[PartitionId], bool]
+    ) -> tuple[PipelinedRegion, ...]:
+        """The regions to restart when `failed` failed, in order.
 
-    The subtasks of a source share one split enumerator. It goes back to the checkpoint with its readers, so none of them may go on.
-    """
-    listed = tuple(all_regions)
-    found: set[ExecutionVertexId] = set()
-    pending = [failed]
-    while pending:
-        vertex = pending.pop()
-        if vertex in found:
-            continue
-        together = {v for r in regions_to_restart(graph, listed, vertex, is_available) for v in r.vertices}
-        sources = {v.vertex_id for v in together - found if not graph.vertex(v).gates}
-        found |= together
-        pending += (v.id for source in sources for v in graph.job_vertex(source).vertices)
-    return found
+        These are its own region; regions that must produce again a blocking partition that is needed and no longer available; every region
+        that reads from a restarted one, since its input may come out differently; and all regions with a subtask of a source of which
+        one is restarted: they share one split enumerator, which goes back to the checkpoint with its readers, so none may go on.
+        """
+        restart: set[int] = set()
+        sources: set[str] = set()
+        pending = [self._region_of[failed]]
+        while pending:
+            index = pending.pop()
+            if index in restart:
+                continue
+            restart.add(index)
+            pending += (self._producer_of[p] for p in self._regions[index].reads if not is_available(p))
+            pending += self._readers.get(index, ())
+            for source in self._sources[index] - sources:
+                sources.add(source)
+                pending += self._source_regions[source]
+        return tuple(self._regions[index] for index in sorted(restart))
 
 
 def _reads(

@@ -27,7 +27,7 @@ from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.execution import Execution, Executions
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
-from flowrun.runtime.jobmaster.regions import restart_together
+from flowrun.runtime.jobmaster.regions import FailoverTopology
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
 from flowrun.runtime.jobmaster.slot_allocation import SlotAllocation
@@ -94,6 +94,7 @@ class Scheduler:
         self._delay_ms = 0
         self._affected: set[ExecutionVertexId] = set()
         self._stages = Stages(graph)
+        self._failover = FailoverTopology(graph, self._stages.regions)
         self.slots = SlotAllocation(graph, self._stages.regions)
 
     def handle(self, event: events.Event, now_ms: int) -> list[events.Command]:
@@ -252,7 +253,7 @@ class Scheduler:
         """Say once a start that everything runs that can; a restart is over then."""
         starting = self.state is JobState.RUNNING or self._phase is _Phase.STARTING
         up = (*_UP, ExecutionState.CREATED) if self._stages.are_several else _UP
-        if self._announced or not starting or not all(e.state in up for e in self.executions):
+        if self._announced or not starting or not self.executions.all_in(up):
             return []
         self._announced = True
         self.state, self._phase = JobState.RUNNING, _Phase.NONE
@@ -392,7 +393,8 @@ class Scheduler:
     def _concerned(self, located: events.LocatedFailure) -> set[ExecutionVertexId]:
         if located.vertex is None:
             return {e.vertex for e in self.executions}
-        return restart_together(self._graph, self._stages.regions, located.vertex, self._stages.is_available)
+        found = self._failover.regions_to_restart(located.vertex, self._stages.is_available)
+        return {vertex for region in found for vertex in region.vertices}
 
     def _order(self, vertices: set[ExecutionVertexId]) -> list[ExecutionVertexId]:
         return [e.vertex for e in self.executions if e.vertex in vertices]

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
-from flowrun.runtime.jobmaster.regions import (
-    _strong_components,
-    regions,
-    regions_to_restart,
-    restart_together,
-)
+from flowrun.runtime.jobmaster.regions import FailoverTopology, _strong_components, regions
 from tests.job_graphs import Edge, Vertex, job_graph
 
 PIPELINED, BLOCKING = ResultType.PIPELINED, ResultType.BLOCKING
@@ -87,13 +82,13 @@ def test_a_failure_restarts_its_region_and_all_readers_below() -> None:
     )
     found = regions(graph)
     failed = ExecutionVertexId("b", 0)
-    assert regions_to_restart(graph, found, failed, lambda _partition: True) == found[1:]
+    assert FailoverTopology(graph, found).regions_to_restart(failed, lambda _: True) == found[1:]
 
 
 def test_a_failure_restarts_the_subtasks_of_its_sources_and_all_that_reads_them() -> None:
     graph = build([Vertex("a", 3), Vertex("b", 3), Vertex("c")], [Edge("a", "b", ForwardPartitioner())])
-    restarted = restart_together(graph, regions(graph), ExecutionVertexId("b", 0), lambda _: True)
-    assert sorted(map(str, restarted)) == ["a_0", "a_1", "a_2", "b_0", "b_1", "b_2"]
+    restarted = FailoverTopology(graph, regions(graph)).regions_to_restart(ExecutionVertexId("b", 0), lambda _: True)
+    assert sorted(str(v) for region in restarted for v in region.vertices) == ["a_0", "a_1", "a_2", "b_0", "b_1", "b_2"]
 
 
 @given(
@@ -120,7 +115,9 @@ def test_a_lost_partition_restarts_its_producer_too() -> None:
         ],
     )
     found = regions(graph)
-    restarted = regions_to_restart(graph, found, ExecutionVertexId("b", 0), lambda p: p.data_set_id != "a-b-0")
+    restarted = FailoverTopology(graph, found).regions_to_restart(
+        ExecutionVertexId("b", 0), lambda p: p.data_set_id != "a-b-0"
+    )
     assert restarted == found
 
 

@@ -35,7 +35,7 @@ from tests.runtime.simulation.workers import Worker
 class Job:
     """One job: its job master, and what really happened to it."""
 
-    def __init__(self, cluster: Cluster, job_id: str, job_graph: JobGraph, source_rows: int) -> None:
+    def __init__(self, cluster: Cluster, job_id: str, job_graph: JobGraph, source_rows: int | None) -> None:
         self.cluster = cluster
         self.job_id = job_id
         self.job_graph = job_graph
@@ -45,6 +45,7 @@ class Job:
         self.storage = MemoryStorage()
         self.result: JobResult | FlowrunError | None = None
         self.cancelled = False
+        self._checked: set[int] = set()
         clock, settings = cluster.manager_process.clock, job_graph.settings
         state = opened(job_graph, self.storage, lineage=job_id, checkpoints=settings.checkpoint is not None)
         self.storage.before = dict.fromkeys(("begin", "finish"), self._touch_disk)
@@ -102,6 +103,9 @@ class Job:
 
     def check_checkpoint(self, number: int) -> None:
         """A checkpoint is complete: every subtask has acknowledged it, or had come to its end."""
+        if number in self._checked:
+            return
+        self._checked.add(number)
         executions = self.master._scheduler.executions
         for vertex in self.graph.all_vertices():
             attempts = [e.attempt_id for e in executions.history(vertex.id)]
@@ -126,7 +130,7 @@ class Job:
             if job_vertex.inputs:
                 assert read[job_vertex.vertex_id] == sum(read[edge.source] for edge in job_vertex.inputs), read
             elif not self.records.stopped:
-                assert read[job_vertex.vertex_id] == job_vertex.parallelism * self.records.source_rows
+                assert read[job_vertex.vertex_id] == job_vertex.parallelism * (self.records.source_rows or 0)
 
     def _touch_disk(self, checkpoint_id: int) -> None:
         if self.cluster.disk_fails():
@@ -141,6 +145,11 @@ class _WatchedWorkers(JobWorkers):
         self._job = job
 
     def deploy(self, deployment: TaskDeployment) -> None:
+        if self._job.cluster.looks_at_deployments:
+            self._check_slots()
+        super().deploy(deployment)
+
+    def _check_slots(self) -> None:
         held = [
             key
             for key, slot in self._job.cluster.manager.slots.held.items()
@@ -150,7 +159,6 @@ class _WatchedWorkers(JobWorkers):
         assert len(held) + gone >= self._job.slots, (
             f"{self._job.job_id} is deployed with {len(held)} of {self._job.slots} slots"
         )
-        super().deploy(deployment)
 
     def complete_checkpoint(self, attempt_id: str, checkpoint_id: int) -> None:
         self._job.check_checkpoint(checkpoint_id)
@@ -181,7 +189,8 @@ class Cluster:
         self.number_of_workers = 0
         self._cut: set[str] = set()
         self._lost: dict[str, set[str]] = {}
-        self.deployments = 0
+        self.looks_at_deployments = True
+        """Whether all slots of a job are looked at with each of its deployments, which costs the square of its size."""
 
     # What tests do.
 
@@ -199,7 +208,7 @@ class Cluster:
         worker.start()
         return worker
 
-    def submit(self, job_graph: JobGraph, source_rows: int) -> Job:
+    def submit(self, job_graph: JobGraph, source_rows: int | None) -> Job:
         return Job(self, f"job{len(self.jobs) + 1}", job_graph, source_rows)
 
     def kill(self, worker: Worker) -> None:
@@ -257,7 +266,6 @@ class Cluster:
             self.workers.remove(worker)
 
     def refuses_deployment(self) -> bool:
-        self.deployments += 1
         return self.trouble > 0 and self.time.chance.random() < self.trouble / 10
 
     def disk_fails(self) -> bool:

@@ -42,7 +42,8 @@ class Counted:
 class Records:
     """What really happened in one job, whatever the job master believes."""
 
-    source_rows: int
+    source_rows: int | None
+    """Of each source subtask; None: it waits for rows until it is stopped."""
     acknowledged: dict[tuple[int, str], Counted] = field(default_factory=dict)
     """Checkpoint and attempt → its state there."""
     finished: dict[str, Counted] = field(default_factory=dict)
@@ -181,7 +182,9 @@ class Task:
             self._emit()
 
     def _emit(self) -> None:
-        left = 0 if self._stopping else self._records.source_rows - self.counted.rows
+        if self._records.source_rows is None and not self._stopping:
+            return
+        left = 0 if self._stopping else (self._records.source_rows or 0) - self.counted.rows
         if left <= 0:
             self._end()
             return
