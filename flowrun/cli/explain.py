@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.arguments import all_overrides, parse_assignments, pipeline_arguments
+from flowrun.cli.arguments import WORKERS, all_overrides, parse_assignments, pipeline_arguments
 from flowrun.cli.console import say, show_diagnostics
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 from flowrun.errors import PipelineError
@@ -25,6 +25,7 @@ SPARK = "spark"
 @click.option("--stage", type=click.Choice([*STAGES, SPARK, "all"]), default="plan", show_default=True)
 @click.option("--format", "output", type=click.Choice(["text", "json", "mermaid"]), default="text", show_default=True)
 @click.option("--verbose", is_flag=True, help="With the stage spark: Spark's own plan of each sink as well.")
+@WORKERS
 @spark_arguments
 def explain(
     file: Path,
@@ -34,6 +35,7 @@ def explain(
     stage: str,
     output: str,
     verbose: bool,
+    workers: int | None,
     spark: SparkArguments,
 ) -> None:
     """Show what a pipeline becomes, from plan to execution graph, or on Spark.
@@ -41,7 +43,8 @@ def explain(
     Of a program (job.py), which is run up to its first env.execute(), the first stage is that of the transformations.
 
     The plan as text begins with what is promised of each sink after a failure. The stage spark starts Spark, and shows which steps are
-    native and which run the streaming operators; with --verbose Spark's own plans too. Files that sources read need not exist.
+    native and which run the streaming operators; with --verbose Spark's own plans too. The stage execution shows which slot and process
+    each subtask has if the pipeline is run with these --workers, and which channels are remote. Files that sources read need not exist.
     """
     from flowrun.connectors.filesystem.table_path import allowing_missing
     from flowrun.runners.compile import PROGRAM_SUFFIX, compile_file, compile_pipeline
@@ -60,11 +63,11 @@ def explain(
             job = compile_file(file, given, values)
             for number, name in enumerate(STAGES[1:] if stage == "all" else (stage,)):
                 _show_title(name, number, shown=stage == "all")
-                click.echo(job.render(name, output))
+                click.echo(job.render(name, output, workers))
             return
         compiled = compile_pipeline(file, given, values)
         show_diagnostics(compiled.warnings)
-        _show(compiled, _stages(compiled, stage), output, spark.options(parallelism=parallelism), verbose)
+        _show(compiled, _stages(compiled, stage), output, spark.options(parallelism=parallelism), verbose, workers)
     for location in missing:
         say(f"warning: there is no file at '{location.text}': explained as if there were")
 
@@ -81,7 +84,12 @@ def _stages(compiled: CompiledPipeline, stage: str) -> tuple[str, ...]:
 
 
 def _show(
-    compiled: CompiledPipeline, stages: tuple[str, ...], output: str, options: SparkOptions, verbose: bool
+    compiled: CompiledPipeline,
+    stages: tuple[str, ...],
+    output: str,
+    options: SparkOptions,
+    verbose: bool,
+    workers: int | None,
 ) -> None:
     for number, name in enumerate(stages):
         _show_title(name, number, shown=len(stages) > 1)
@@ -92,4 +100,4 @@ def _show(
 
             click.echo(explain_batch(compiled, options, output, verbose=verbose))
         else:
-            click.echo(compiled.render(name, output))
+            click.echo(compiled.render(name, output, workers))

@@ -80,8 +80,10 @@ class CompiledPipeline:
         """What holds for each sink after a failure."""
         return batch_guarantees(self.optimised) if self.is_batch else plan_guarantees(self.optimised)
 
-    def render(self, stage: str, output: str) -> str:
+    def render(self, stage: str, output: str, workers: int | None = None) -> str:
         """One stage (`plan`, `transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`.
+
+        The execution graph is shown as it runs in so many processes (`workers`; 0: this one, None: as many as is faster).
 
         Raises:
             UnsupportedPlanError: a pipeline in batch mode has a plan only.
@@ -93,7 +95,9 @@ class CompiledPipeline:
             )
         if stage == "plan":
             return self._render_plan(output)
-        return render_graphs(self.plan.name, self.transformations, self.stream_graph, self.job_graph, stage, output)
+        return render_graphs(
+            self.plan.name, self.transformations, self.stream_graph, self.job_graph, stage, output, workers
+        )
 
     def _render_plan(self, output: str) -> str:
         from flowrun.plan.explain_rewrites import (

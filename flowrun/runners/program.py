@@ -71,8 +71,10 @@ class CompiledProgram:
             for sink in self.transformations
         )
 
-    def render(self, stage: str, output: str) -> str:
+    def render(self, stage: str, output: str, workers: int | None = None) -> str:
         """One stage (`transformations`, `stream`, `job` or `execution`) as `text`, `json` or `mermaid`.
+
+        The execution graph is shown as it runs in so many processes (`workers`; 0: this one, None: as many as is faster).
 
         Raises:
             PipelineError: the stage is `plan`, which programs do not have.
@@ -81,7 +83,7 @@ class CompiledProgram:
             raise PipelineError.of(
                 f"{self.text.file_name}: a program has no plan", "--stage transformations shows what it builds"
             )
-        return render_graphs(self.name, self.transformations, self.stream_graph, self.job_graph, stage, output)
+        return render_graphs(self.name, self.transformations, self.stream_graph, self.job_graph, stage, output, workers)
 
 
 def run_program(path: Path, executor: PipelineExecutor, modules: Path | None = None) -> None:

@@ -13,6 +13,7 @@ from flowrun.graph.job_graph import ChainedOperator, JobGraph
 from flowrun.runtime.cluster.local_workers import WorkerNumbers
 from flowrun.runtime.jobmaster.regions import regions
 from flowrun.runtime.jobmaster.slots import scheduling_units
+from flowrun.runtime.worker_slots import WorkerSlots
 
 WORTH_PROCESSES_ROWS = 2_000_000
 """Bounded input below this is read by one process sooner than processes are started and connected."""
@@ -40,6 +41,15 @@ def choose_workers(job_graph: JobGraph, asked: int | None) -> WorkerNumbers | No
     elif needs_this_process is not None:
         raise _needs_the_command(needs_this_process, f"--workers {asked} was asked for", "leave --workers out")
     return _shares(job_graph, asked)
+
+
+def worker_slots(job_graph: JobGraph, asked: int | None) -> list[WorkerSlots]:
+    """What `choose_workers` gives as processes with free slots; one without a name is that of the command. Raises as it does."""
+    numbers = choose_workers(job_graph, asked)
+    if numbers is None:
+        settings = job_graph.settings.slots
+        return [WorkerSlots("", settings.number, ResourceProfile.of(settings.resources))]
+    return [WorkerSlots(f"w{i + 1}", numbers.slots, numbers.resources) for i in range(numbers.workers)]
 
 
 def check_runs_elsewhere(job_graph: JobGraph) -> None:

@@ -23,8 +23,13 @@ from flowrun.graph.explain.drawing import Arrow, Box, boxes_as_mermaid, counted,
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import StreamGraph
 from flowrun.graph.transformation import Transformation
+from flowrun.runtime.jobmaster.placement import ChannelKind, ExchangeChannels, PlacedSlot, Placement, place_job
 from flowrun.runtime.jobmaster.regions import regions
 from flowrun.runtime.jobmaster.slots import SharedSlot, scheduling_units, slot_of
+from flowrun.runtime.worker_slots import WorkerSlots
+
+ONE_PROCESS = (WorkerSlots("", None, ResourceProfile()),)
+"""As many slots as a job asks for, all in the process of the command."""
 
 
 class Stage(Enum):
@@ -57,15 +62,18 @@ def render(value: GraphStageValue, stage: Stage, output: Format = Format.TEXT, n
     raise InternalError(f"a {type(value).__name__} is no value of stage {stage.value}")
 
 
-def render_execution_graph(graph: ExecutionGraph, output: Format = Format.TEXT) -> str:
-    """An execution graph with the regions and slots that follow from it."""
-    return render_drawing(draw_execution_graph(graph), output)
+def render_execution_graph(
+    graph: ExecutionGraph, output: Format = Format.TEXT, workers: Sequence[WorkerSlots] = ONE_PROCESS
+) -> str:
+    """An execution graph with the regions and slots that follow from it, and where they are on these workers."""
+    return render_drawing(draw_execution_graph(graph, workers), output)
 
 
-def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
+def draw_execution_graph(graph: ExecutionGraph, workers: Sequence[WorkerSlots] = ONE_PROCESS) -> Drawing:
     """The subtasks of a job: which subpartitions each reads, its slot and its failover region; in batch mode its stage too.
 
-    The number of slots is what the job needs at one time, at least; stages with a slot of one name need it one after the other.
+    Below them its slots, the process of each, and the channels of each exchange by kind. The number of slots is what the job needs at one
+    time, at least; stages with a slot of one name need it one after the other.
     """
     numbers = {vertex.id: number for number, vertex in enumerate(graph.all_vertices(), start=1)}
     found = regions(graph)
@@ -94,11 +102,20 @@ def draw_execution_graph(graph: ExecutionGraph) -> Drawing:
         {"id": n, "vertex_id": v.job_vertex.vertex_id, "name": v.job_vertex.name, "parallelism": v.parallelism}
         for n, v in enumerate(graph.job_vertices, start=1)
     ]
-    document = {"name": name, "vertices": vertices, "subtasks": [_json(v, numbers, places) for v in all_vertices]}
+    placement = place_job(graph, units, workers)
+    document = {
+        "name": name,
+        "vertices": vertices,
+        "subtasks": [_json(v, numbers, places) for v in all_vertices],
+        "processes": len(workers),
+        "slots": [_slot_json(placed, numbers, stages) for placed in placement.slots],
+        "exchanges": [_exchange_json(graph, exchange) for exchange in placement.exchanges],
+    }
+    tables = (_slot_table(placement, numbers, workers, stages), _exchange_table(graph, placement))
     arrows = [
         replace(box, details=(), arrows=tuple(_arrows(v, numbers))) for box, v in zip(boxes, all_vertices, strict=True)
     ]
-    return Drawing(f"ExecutionGraph '{name}'", facts, tuple(boxes), document, boxes_as_mermaid(arrows))
+    return Drawing(f"ExecutionGraph '{name}'", facts, tuple(boxes), document, boxes_as_mermaid(arrows), tables)
 
 
 def _slot_name(slot: SharedSlot) -> str:
@@ -174,4 +191,93 @@ def _gate_json(gate: InputGate, numbers: dict[ExecutionVertexId, int]) -> dict[s
         "ship_strategy": partitioner_label(gate.partitioner, gate.schema),
         "type": gate.type.value,
         "channels": [{"subtask": numbers[c.producer], "subpartition": c.subpartition} for c in gate.channels],
+    }
+
+
+def _slot_table(
+    placement: Placement,
+    numbers: dict[ExecutionVertexId, int],
+    workers: Sequence[WorkerSlots],
+    stages: dict[str, int],
+) -> tuple[str, ...]:
+    """A line a slot: its name and resources, its process, and who is in it."""
+    total = workers[0].total
+    each = "" if total is None else f" of {counted(total, 'slot')} each"
+    where = (
+        "in the process of the command"
+        if len(workers) == 1 and not workers[0].name
+        else f"in {_processes(workers)}{each}"
+    )
+    rows = []
+    for placed in placement.slots:
+        process = "no place" if placed.worker is None else f"process {placed.worker}"
+        stage = _stage_of(placed, stages)
+        members = " ".join(f"[{numbers[v]}]" for v in placed.slot.vertices)
+        rows.append((_slot_name(placed.slot), process, "" if stage is None else f"stage {stage}", members))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True) if w) for row in rows)
+    return f"Slots {where}:", *lines
+
+
+def _processes(workers: Sequence[WorkerSlots]) -> str:
+    return counted(len(workers), "worker process", "worker processes")
+
+
+def _exchange_table(graph: ExecutionGraph, placement: Placement) -> tuple[str, ...]:
+    """A line an exchange: its channels, and how many of them are within a slot, a process, or between processes."""
+    if not placement.exchanges:
+        return ("Exchanges: none",)
+    lines = []
+    for exchange in placement.exchanges:
+        edge = exchange.edge
+        label = partitioner_label(edge.partitioner, edge.schema)
+        kinds = "" if exchange.kinds is None else f" ({_kinds(exchange.kinds)})"
+        number = counted(exchange.channels, f"{exchange.type.value} channel")
+        lines += [f"{_name(graph, edge.source)} => {_name(graph, edge.target)}", f"  {label}: {number}{kinds}"]
+    return "Exchanges:", *lines
+
+
+def _kinds(kinds: dict[ChannelKind, int]) -> str:
+    return ", ".join(f"{number} {_KINDS[kind]}" for kind, number in kinds.items() if number)
+
+
+_KINDS = {
+    ChannelKind.SAME_SLOT: "local within a slot",
+    ChannelKind.SAME_PROCESS: "local between slots",
+    ChannelKind.OTHER_PROCESS: "remote",
+}
+
+
+def _name(graph: ExecutionGraph, vertex_id: str) -> str:
+    return graph.job_vertex(vertex_id).job_vertex.name
+
+
+def _stage_of(placed: PlacedSlot, stages: dict[str, int]) -> int | None:
+    return stages.get(placed.slot.vertices[0].vertex_id)
+
+
+def _slot_json(placed: PlacedSlot, numbers: dict[ExecutionVertexId, int], stages: dict[str, int]) -> dict[str, Any]:
+    slot, stage = placed.slot, _stage_of(placed, stages)
+    return {
+        "name": slot.name,
+        "group": slot.group,
+        "cpu": None if slot.profile.cpu_millis is None else slot.profile.cpu_millis / 1000,
+        "memory_bytes": slot.profile.memory_bytes,
+        "process": placed.worker,
+        **({} if stage is None else {"stage": stage}),
+        "subtasks": [numbers[vertex] for vertex in slot.vertices],
+    }
+
+
+def _exchange_json(graph: ExecutionGraph, exchange: ExchangeChannels) -> dict[str, Any]:
+    edge, kinds = exchange.edge, exchange.kinds
+    return {
+        "source": _name(graph, edge.source),
+        "target": _name(graph, edge.target),
+        "ship_strategy": partitioner_label(edge.partitioner, edge.schema),
+        "type": exchange.type.value,
+        "channels": exchange.channels,
+        "same_slot": None if kinds is None else kinds[ChannelKind.SAME_SLOT],
+        "same_process": None if kinds is None else kinds[ChannelKind.SAME_PROCESS],
+        "remote": None if kinds is None else kinds[ChannelKind.OTHER_PROCESS],
     }

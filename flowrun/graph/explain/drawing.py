@@ -67,6 +67,8 @@ class Drawing:
     json: Any
     mermaid: str | None = None
     """Overrides the Mermaid form that follows from the boxes."""
+    tables: tuple[tuple[str, ...], ...] = ()
+    """Lines below the boxes in the text form: paragraphs, the first line of each its heading."""
 
 
 def render_drawing(drawing: Drawing, output: Format) -> str:
@@ -93,6 +95,8 @@ def _text(drawing: Drawing) -> str:
         for arrow in box.arrows:
             lines.append(f"{indent}<- [{arrow.source}] " + ", ".join(filter(None, (arrow.label, *arrow.facts))))
         lines += [indent + detail for detail in box.details]
+    for heading, *rows in drawing.tables:
+        lines += ["", heading, *(f"  {row}" for row in rows)]
     return "\n".join(line.rstrip() for line in lines)
 
 

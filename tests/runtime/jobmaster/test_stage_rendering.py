@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.core.resources import ResourceProfile
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionGraph, build_execution_graph
 from flowrun.graph.explain import Format
 from flowrun.graph.job_graph import JobSettings, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, KeyGroupPartitioner, RebalancePartitioner
 from flowrun.runtime.explain import Stage, render, render_execution_graph
+from flowrun.runtime.worker_slots import WorkerSlots
 from tests.job_graphs import Edge, Vertex, job_graph
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,6 +40,60 @@ def test_the_execution_graph_reads_as_recorded(output: Format) -> None:
     if os.environ.get("FLOWRUN_UPDATE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+def workers(number: int, slots: int) -> list[WorkerSlots]:
+    return [WorkerSlots(f"w{i}", slots, ResourceProfile()) for i in range(number)]
+
+
+def tables(text: str) -> str:
+    return text[text.index("\nSlots") + 1 :]
+
+
+def test_slots_are_shown_with_their_processes_and_channels_by_kind() -> None:
+    simple = build_execution_graph(
+        job_graph([Vertex("a", 2), Vertex("b", 2)], [Edge("a", "b", KeyGroupPartitioner((0,)))])
+    )
+    assert tables(render_execution_graph(simple, workers=workers(2, 1))) == (
+        "Slots in 2 worker processes of 1 slot each:\n"
+        "  default/1  process 1  [1] [3]\n"
+        "  default/2  process 2  [2] [4]\n"
+        "\n"
+        "Exchanges:\n"
+        "  a => b\n"
+        "    HASH[x]: 4 pipelined channels (2 local within a slot, 2 remote)"
+    )
+    shown = json.loads(render_execution_graph(simple, Format.JSON, workers(2, 1)))
+    assert shown["processes"] == 2
+    assert [(s["name"], s["process"], s["subtasks"]) for s in shown["slots"]] == [
+        ("default/1", 1, [1, 3]),
+        ("default/2", 2, [2, 4]),
+    ]
+    (exchange,) = shown["exchanges"]
+    assert [exchange[k] for k in ("channels", "same_slot", "same_process", "remote")] == [4, 2, 0, 2]
+
+
+def test_slots_that_do_not_fit_have_no_place() -> None:
+    text = tables(render_execution_graph(graph(), workers=workers(1, 4)))
+    assert "audit/1    no place" in text
+    assert "(" not in text.partition("Exchanges")[2], "nobody knows what kinds of channels there would be"
+    shown = json.loads(render_execution_graph(graph(), Format.JSON, workers(1, 4)))
+    assert {s["process"] for s in shown["slots"] if s["group"] == "audit"} == {None}
+
+
+def test_stages_of_batch_mode_follow_each_other_in_the_same_slots() -> None:
+    batch = replace(
+        job_graph([Vertex("a", 2), Vertex("b", 2)], [Edge("a", "b", RebalancePartitioner(), type=ResultType.BLOCKING)]),
+        settings=JobSettings(batch_mode=True),
+    )
+    text = tables(render_execution_graph(build_execution_graph(batch), workers=workers(2, 1)))
+    assert [line.split() for line in text.splitlines()[1:5]] == [
+        ["default/1", "process", "1", "stage", "1", "[1]"],
+        ["default/1", "process", "2", "stage", "1", "[2]"],
+        ["default/1", "process", "1", "stage", "2", "[3]"],
+        ["default/1", "process", "2", "stage", "2", "[4]"],
+    ]
+    assert "4 blocking channels (2 local between slots, 2 remote)" in text
 
 
 def test_in_batch_mode_stages_are_shown() -> None:
