@@ -64,6 +64,14 @@ TLS = click.option(
 )
 
 
+STATE = click.option(
+    "--state",
+    metavar="FOLDER",
+    help="Keep jobs there: they go on when the cluster is started again, or when another job manager that waits with the same folder "
+    "takes its place.",
+)
+
+
 def cluster_credentials(secret_file: Path, tls: Path | None, *, create: bool = False) -> Credentials:
     """What the processes of a cluster prove themselves by, from the options SECRET_FILE and TLS of the present command.
 
@@ -104,12 +112,12 @@ class ClusterOptions:
     """A session cluster, as the user names it.
 
     Attributes:
-        address: of its dispatcher.
+        addresses: of its dispatcher, and of those that would take its place.
         secret_file: where its secret is.
         tls: folder of certificates; None: connections are not encrypted.
     """
 
-    address: Address
+    addresses: tuple[Address, ...]
     secret_file: Path
     tls: Path | None = None
 
@@ -117,13 +125,18 @@ class ClusterOptions:
         """What this process proves itself by. Raises ClusterError: a file cannot be used."""
         return cluster_credentials(self.secret_file, self.tls)
 
+    def __str__(self) -> str:
+        """As messages call it."""
+        return f"the cluster at {' or '.join(map(host_and_port, self.addresses))}"
+
     def as_arguments(self) -> str:
         """The options that name this cluster.
 
-        >>> ClusterOptions(parse_address("tcp://10.0.0.1:6123"), Path("my secret")).as_arguments()
+        >>> ClusterOptions((parse_address("tcp://10.0.0.1:6123"),), Path("my secret")).as_arguments()
         "--cluster 10.0.0.1:6123 --secret-file 'my secret'"
         """
-        return f"--cluster {host_and_port(self.address)}{proofs_as_arguments(self.secret_file, self.tls)}"
+        places = " ".join(f"--cluster {host_and_port(address)}" for address in self.addresses)
+        return f"{places}{proofs_as_arguments(self.secret_file, self.tls)}"
 
 
 def proofs_as_arguments(secret_file: Path, tls: Path | None) -> str:
@@ -141,18 +154,19 @@ def cluster_options(command: F) -> F:
 
     @functools.wraps(command)
     def with_cluster(
-        *args: Any, cluster_address: Address | None, secret_file: Path, tls: Path | None, **rest: Any
+        *args: Any, cluster_addresses: tuple[Address, ...], secret_file: Path, tls: Path | None, **rest: Any
     ) -> Any:
-        cluster = None if cluster_address is None else ClusterOptions(cluster_address, secret_file, tls)
+        cluster = ClusterOptions(cluster_addresses, secret_file, tls) if cluster_addresses else None
         return command(*args, cluster=cluster, **rest)
 
     option = click.option(
         "--cluster",
-        "cluster_address",
+        "cluster_addresses",
         type=AddressType(),
+        multiple=True,
         envvar="FLOWRUN_CLUSTER",
         metavar="HOST:PORT",
-        help="The cluster that `flowrun jobmanager` or `flowrun cluster up` has started there.",
+        help="The cluster that `flowrun jobmanager` or `flowrun cluster up` has started there; given several times, the one that leads.",
     )
     return cast(F, option(SECRET_FILE(TLS(with_cluster))))
 

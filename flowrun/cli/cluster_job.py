@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import click
 
 from flowrun.cli.arguments import ViewOptions
-from flowrun.cli.cluster_arguments import ClusterOptions, host_and_port
+from flowrun.cli.cluster_arguments import ClusterOptions
 from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, report_failure, say
 from flowrun.cli.interruption import stop_on_signals
 from flowrun.cli.job import Ending, JobRun, announce, await_end, report_end
@@ -52,12 +52,12 @@ def run_on_cluster(
         allow_non_restored=run.allow_non_restored,
         committed_after=run.committed_after,
     )
-    with ClusterClient(cluster.address, cluster.credentials()) as client:
+    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
         job_id = client.submit(submission, sent.files)
         if detach:
             return _detached(run.view, job_id, cluster)
         if not run.view.quiet:
-            say(f"job {job_id[:SHORT_ID]} runs on the cluster at {host_and_port(cluster.address)}")
+            say(f"job {job_id[:SHORT_ID]} runs on {cluster}")
         with stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints) as interruption:
             job = ClusterJob(client, job_id)
             try:

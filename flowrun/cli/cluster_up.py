@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.cluster_arguments import DEFAULT_PORT, SECRET_FILE, TLS, AddressType, cluster_credentials
+from flowrun.cli.cluster_arguments import DEFAULT_PORT, SECRET_FILE, STATE, TLS, AddressType, cluster_credentials
 from flowrun.core.record import record
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from flowrun.runtime.rpc.link import Credentials
 
 _PATIENCE_S = 60.0
+_AFTER_AN_END_S = 1.0
+"""Before a task manager takes the place of one that ended."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group()
@@ -44,6 +48,7 @@ def cluster() -> None:
 )
 @SECRET_FILE
 @TLS
+@STATE
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.pass_context
 def up(
@@ -53,6 +58,7 @@ def up(
     listen: Address,
     secret_file: Path,
     tls: Path | None,
+    state: str | None,
     quiet: bool,
 ) -> None:
     """Start a job manager and task managers, and keep them until Ctrl-C.
@@ -72,7 +78,7 @@ def up(
     credentials = cluster_credentials(secret_file, tls, create=True)
     warm_up()
     gc.freeze()
-    members = [_Member(lambda: run_session(SessionOptions(listen, secret_file, tls, quiet)))]
+    members = [_Member(lambda: run_session(SessionOptions(listen, secret_file, tls, state, quiet)))]
     offered = slots or usable_cores()
     members += [_Member(lambda: _run_task_manager(listen, credentials, offered)) for _ in range(task_managers)]
     ctx.exit(_supervise(members))
@@ -89,23 +95,30 @@ class _Member:
         from flowrun.runtime.cluster.fork_server import die_with_parent, end_process
 
         parent = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has handlers of its own
         pid = os.fork()
         if pid == 0:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             die_with_parent(parent)
             end_process(lambda: sys.exit(_reported(self.work)))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         self.pid = pid
 
 
 def _supervise(members: list[_Member]) -> int:
     """Run the processes until a signal comes or the job manager ends; gives its exit code. A task manager that ends is replaced."""
     job_manager = members[0]
+    is_ending = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        _tell(job_manager.pid, signal.SIGTERM)
+        nonlocal is_ending
+        is_ending = True
+        if job_manager.pid:
+            _tell(job_manager.pid, signal.SIGTERM)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, end)
     for member in members:
         member.start()
@@ -116,7 +129,8 @@ def _supervise(members: list[_Member]) -> int:
         member = by_pid.pop(pid)
         if member is job_manager:
             code = os.waitstatus_to_exitcode(status)
-        else:
+        elif not is_ending:
+            time.sleep(_AFTER_AN_END_S)
             member.start()
             by_pid[member.pid] = member
     for member in by_pid.values():

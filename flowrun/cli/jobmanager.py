@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from flowrun.cli.arguments import (
 from flowrun.cli.cluster_arguments import (
     DEFAULT_PORT,
     SECRET_FILE,
+    STATE,
     TLS,
     AddressType,
     cluster_credentials,
@@ -83,6 +83,7 @@ def _check_reactive(compiled: CompiledPipeline | CompiledProgram) -> None:
     show_default=True,
     help="With --reactive: how long the number of slots stands still before it counts.",
 )
+@STATE
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @view_options
@@ -99,6 +100,7 @@ def jobmanager(
     from_savepoint: str | None,
     reactive: bool,
     settle: str,
+    state: str | None,
     allow_non_restored_state: bool,
     committed_after: str,
     view: ViewOptions,
@@ -133,12 +135,10 @@ def jobmanager(
             allow_non_restored_state,
             view.report,
         )
-        if any(of_a_job) or committed_after != "refuse":
-            raise click.UsageError(
-                "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
-            )
-        ctx.exit(_run_cluster(listen, secret_file, tls, quiet=view.quiet))
+        given_for_a_job = any(of_a_job) or committed_after != "refuse"
+        ctx.exit(_run_cluster(listen, secret_file, tls, state, given_for_a_job, quiet=view.quiet))
     settle_ms = _reactive_ms(settle, parallelism) if reactive else None
+    _check_state(state)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
     compiled = compile_file(file, given, values)
     if compiled.is_batch:
@@ -174,11 +174,19 @@ def jobmanager(
     ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)
 
 
-def _run_cluster(listen: Address, secret_file: Path, tls: Path | None, *, quiet: bool) -> int:
+def _check_state(state: str | None) -> None:
+    if state is not None:
+        raise click.UsageError("--state is for a cluster: what the job of FILE keeps is in its checkpoints")
+
+
+def _run_cluster(
+    listen: Address, secret_file: Path, tls: Path | None, state: str | None, given_for_a_job: bool, *, quiet: bool
+) -> int:
     """Take jobs until a signal comes; gives the exit code."""
     from flowrun.cli.session import SessionOptions, run_session
-    from flowrun.runners.session.warm_up import warm_up
 
-    warm_up()
-    gc.freeze()  # a collection in a job's process would write to every page that holds objects, and so copy it
-    return run_session(SessionOptions(listen, secret_file, tls, quiet))
+    if given_for_a_job:
+        raise click.UsageError(
+            "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
+        )
+    return run_session(SessionOptions(listen, secret_file, tls, state, quiet))

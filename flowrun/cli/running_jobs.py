@@ -100,18 +100,17 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
         return
     from functools import partial
 
-    from flowrun.cli.cluster_arguments import host_and_port
     from flowrun.runners.session.client import ClusterClient, ClusterJobClient
     from flowrun.runtime.lifecycle import JobState
 
-    with ClusterClient(cluster.address, cluster.credentials()) as client:
+    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
         jobs = client.list_jobs()
         over = [JobState(job.state).is_terminal for job in jobs]
         yield RunningJobs(
             [job for job, ended in zip(jobs, over, strict=True) if not ended],
             [job for job, ended in zip(jobs, over, strict=True) if ended],
             partial(ClusterJobClient, client),
-            f"on the cluster at {host_and_port(cluster.address)}",
+            f"on {cluster}",
             lambda _: True,
         )
 

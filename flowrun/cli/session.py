@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from pathlib import Path
@@ -9,10 +10,15 @@ from types import FrameType
 
 from flowrun.cli.cluster_arguments import cluster_credentials, host_and_port, proofs_as_arguments
 from flowrun.cli.console import EXIT_FAILED, EXIT_OK, say
+from flowrun.cli.restoring import absolute_location
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
+from flowrun.runners.session.job_store import JobStore
 from flowrun.runners.session.session_cluster import SessionCluster
+from flowrun.runners.session.warm_up import warm_up
 from flowrun.runtime.rpc.address import Address
+from flowrun.state.storage.leadership import Leadership
+from flowrun.state.storage.state_path import resolve
 
 _LOOK_S = 0.5
 
@@ -25,12 +31,14 @@ class SessionOptions:
         listen: where clients and task managers come.
         secret_file: of the cluster; it is made if it is not there.
         tls: folder of certificates; None: connections are not encrypted.
+        state: folder in which its jobs are kept; None: they end with it.
         quiet: whether nothing is said of how to use it.
     """
 
     listen: Address
     secret_file: Path
     tls: Path | None
+    state: str | None
     quiet: bool
 
 
@@ -41,14 +49,22 @@ def run_session(options: SessionOptions) -> int:
         ClusterError: the address or the secret cannot be used, or the cluster can start no process any more.
     """
     credentials = cluster_credentials(options.secret_file, options.tls, create=True)
+    warm_up()
+    gc.freeze()  # a collection in a job's process would write to every page that holds objects, and so copy it
     asked = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
         asked.set()
 
-    with SessionCluster(options.listen, credentials) as cluster:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, end)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    store = None
+    if options.state is not None:
+        folder = resolve(absolute_location(options.state))
+        if not _await_lead(Leadership(folder), asked, quiet=options.quiet):
+            return EXIT_OK
+        store = JobStore(folder / "jobs")
+    with SessionCluster(options.listen, credentials, store) as cluster:
         if not options.quiet:
             _say_how_to_use(cluster.address, proofs_as_arguments(options.secret_file, options.tls))
         while not asked.wait(_LOOK_S):
@@ -56,8 +72,26 @@ def run_session(options: SessionOptions) -> int:
                 raise ClusterError("the process that starts jobs was ended from outside: the cluster ends, too")
         running = [job for job in cluster.dispatcher.list_jobs() if job.pid]
         if running:
-            say("ended with the cluster; their last checkpoints stay: " + ", ".join(f"'{j.name}'" for j in running))
-    return EXIT_FAILED if running else EXIT_OK
+            names = ", ".join(f"'{job.name}'" for job in running)
+            becomes = "their last checkpoints stay" if store is None else "they go on when it is started again"
+            say(f"ended with the cluster; {becomes}: {names}")
+    return EXIT_FAILED if running and store is None else EXIT_OK
+
+
+def _await_lead(leadership: Leadership, asked: threading.Event, *, quiet: bool) -> bool:
+    """Wait until no other dispatcher has the folder; False: a signal came first. Whoever leads keeps the lead until it ends."""
+    if leadership.try_lead():
+        leadership.begin()
+        return True
+    leader = leadership.leader()
+    if not quiet:
+        who = "another process" if leader is None else f"process {leader.pid} on {leader.host}"
+        say(f"standing by: {who} leads the cluster")
+    while not asked.wait(_LOOK_S):
+        if leadership.try_lead():
+            leadership.begin()
+            return True
+    return False
 
 
 def _say_how_to_use(address: Address, proofs: str) -> None:

@@ -7,13 +7,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from flowrun.core.record import record
-from tests.cluster.worker_jobs import children
+from tests.cluster.worker_jobs import children, is_alive
 from tests.end_to_end.processes import started, wait_for
 
 Process = subprocess.Popen[str]
@@ -27,6 +30,7 @@ class Session:
     dispatcher: Process
     managers: list[Process]
     options: tuple[str, ...]
+    standbys: list[Process] = field(default_factory=list)
 
     def flowrun(
         self, *arguments: object, cwd: Path | None = None, code: int | None = 0
@@ -71,14 +75,28 @@ def free_port() -> int:
         return port
 
 
+def all_gone(pids: Collection[int], limit_s: float = 10) -> bool:
+    """Whether these processes end within some seconds."""
+    pause, until = threading.Event(), time.monotonic() + limit_s
+    while any(map(is_alive, pids)) and time.monotonic() < until:
+        pause.wait(0.05)
+    return not any(map(is_alive, pids))
+
+
 @contextmanager
-def session(folder: Path, managers: int = 2, slots: int = 2) -> Iterator[Session]:
-    """A dispatcher and its task managers."""
-    place, secret = f"127.0.0.1:{free_port()}", folder / "secret"
+def session(folder: Path, managers: int = 2, slots: int = 2, dispatchers: int = 1) -> Iterator[Session]:
+    """A dispatcher and its task managers; with several dispatchers the others stand by, and jobs are kept."""
+    places, secret = [f"127.0.0.1:{free_port()}" for _ in range(dispatchers)], folder / "secret"
     with ExitStack() as stack:
         common = ("--secret-file", secret)
-        dispatcher = stack.enter_context(started("jobmanager", "--listen", place, *common, cwd=folder))
-        wait_for(secret.exists, dispatcher)
-        joining = ("taskmanager", "--jobmanager", place, *common, "--slots", slots, "--log-level", "warning")
+        kept = ("--state", folder / "cluster") if dispatchers > 1 else ()
+        all_of_them: list[Process] = []
+        for place in places:
+            listening = ("jobmanager", "--listen", place, *common, *kept)
+            all_of_them.append(stack.enter_context(started(*listening, cwd=folder)))
+            wait_for((folder / "cluster" / ".leader" if kept else secret).exists, all_of_them[-1])
+        to_join = [part for place in places for part in ("--jobmanager", place)]
+        joining = ("taskmanager", *to_join, *common, "--slots", slots, "--log-level", "warning")
         joined = [stack.enter_context(started(*joining, cwd=folder)) for _ in range(managers)]
-        yield Session(folder, dispatcher, joined, ("--cluster", place, "--secret-file", str(secret)))
+        options = [part for place in places for part in ("--cluster", place)]
+        yield Session(folder, all_of_them[0], joined, (*options, "--secret-file", str(secret)), all_of_them[1:])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.sessions import Session, free_port, session
+from tests.cluster.sessions import Session, all_gone, free_port, session
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.end_to_end.running import json_rows
@@ -170,3 +171,88 @@ def test_nothing_is_left_of_processes_that_are_killed(tmp_path: Path, who: str) 
         if cluster.dispatcher.poll() is None:
             end(cluster)
         assert not any(is_alive(pid) for pid in below)
+
+
+@pytest.mark.exhaustive
+def test_a_standby_takes_the_place_of_a_dispatcher_and_goes_on_with_its_jobs(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
+    with ExitStack() as stack, session(tmp_path, dispatchers=2) as cluster:
+        standby = cluster.standbys[0]
+        numbers(tmp_path / "other", "other")
+        cluster.flowrun("run", "other.sql", cwd=tmp_path / "other")
+        terminal = stack.enter_context(started("run", file, "--no-live", *cluster.options, cwd=tmp_path))
+        (tmp_path / "second").mkdir()
+        second = write_pipeline(tmp_path / "second", CHECKPOINTS % "true", rows=100_000, rate=4_000)
+        given = ("--detach", "--secret-var", "UNUSED=hidden treasure")
+        secret = cluster.flowrun("run", second, *given, cwd=tmp_path / "second").stdout.strip()
+        assert standby.poll() is None
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        kill(cluster.dispatcher.pid)
+        wait_for(lambda: is_listening(cluster), standby)
+        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
+        wait_for(lambda: complete(tmp_path, number + 2), standby)
+        states = {job["job_id"]: job["state"] for job in cluster.jobs()}
+        assert states.pop(secret) == "failed"
+        assert sorted(states.values()) == ["finished", "running"]
+        job_id = next(job_id for job_id, state in states.items() if state == "running")
+        cluster.flowrun("stop", job_id[:8], "--savepoint", "saved")
+        _, said = terminal.communicate(timeout=30)
+        assert terminal.returncode == 0, said
+        (saved,) = (tmp_path / "saved").iterdir()
+        cluster.flowrun("resume", "--from-savepoint", saved, "--set", "sources.rows.rows-per-second=1000000")
+        standby.send_signal(signal.SIGTERM)
+        standby.wait(timeout=20)
+        assert b"treasure" not in b"".join(p.read_bytes() for p in (tmp_path / "cluster").rglob("*") if p.is_file())
+    check_counts(tmp_path, 100_000)
+
+
+def is_listening(cluster: Session) -> bool:
+    return cluster.flowrun("jobs", code=None).returncode == 0
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_cluster_on_one_machine_is_started_and_ended_by_one_command(tmp_path: Path, number: signal.Signals) -> None:
+    place, secret = f"127.0.0.1:{free_port()}", tmp_path / "secret"
+    starting = ("cluster", "up", "--task-managers", 2, "--slots", 2, "--listen", place, "--secret-file", secret)
+    with started(*starting, cwd=tmp_path) as up:
+        cluster = Session(tmp_path, up, [], ("--cluster", place, "--secret-file", str(secret)))
+        wait_for(lambda: secret.exists() and is_listening(cluster), up)
+        numbers(tmp_path / "small", "small", parallelism=4)
+        cluster.flowrun("run", "small.sql", cwd=tmp_path / "small")
+        assert found(tmp_path / "small", "small") == list(range(1_000))
+        file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
+        cluster.flowrun("run", file, "--detach")
+        wait_for(lambda: complete(tmp_path, 1), up)
+        below = cluster.processes()
+        up.send_signal(number)
+        _, said = up.communicate(timeout=20)
+        if number is not signal.SIGKILL:
+            assert "ended with the cluster; their last checkpoints stay: 'counted'" in said
+        assert all_gone(below)
+
+
+@pytest.mark.exhaustive
+def test_a_job_is_stopped_with_the_terminal_that_follows_it_but_outlives_one_that_is_killed(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
+    with session(tmp_path) as cluster:
+        with started("run", file, "--no-live", *cluster.options, cwd=tmp_path) as terminal:
+            wait_for(lambda: complete(tmp_path, 1), terminal)
+            terminal.kill()
+            terminal.wait()
+        (before,) = cluster.jobs()
+        assert before["state"] == "running"
+        stopped = cluster.flowrun("stop", "counted")
+        with started(
+            "resume", "--from-savepoint", stopped.stdout.strip(), "--no-live", *cluster.options, cwd=tmp_path
+        ) as terminal:
+            number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
+            wait_for(lambda: complete(tmp_path, number + 1), terminal)
+            terminal.send_signal(signal.SIGINT)
+            _, said = terminal.communicate(timeout=30)
+        assert terminal.returncode == 130
+        assert "stopping: with a last checkpoint" in said
+        path = said.split("flowrun resume --from-savepoint ")[1].split()[0]
+        cluster.flowrun("resume", "--from-savepoint", path, "--set", "sources.rows.rows-per-second=1000000")
+        end(cluster)
+    check_counts(tmp_path, 100_000)

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import SystemClock
 from flowrun.core.record import record
-from flowrun.errors import ClusterError, ConnectionOverError, StateError
+from flowrun.errors import ClusterError, ConnectionOverError, RefusedError, StateError
 from flowrun.graph.fingerprint import fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.control import Json, Order
@@ -59,15 +59,15 @@ class ClusterClient:
     """Thread-safe. A connection that was lost is made anew with the next call.
 
     Args:
-        address: of the dispatcher.
+        addresses: where dispatchers listen, of which one leads: the others do not listen.
         credentials: of the cluster.
 
     Raises:
         ClusterError: no dispatcher answers there.
     """
 
-    def __init__(self, address: Address, credentials: Credentials) -> None:
-        self.address = address
+    def __init__(self, addresses: Sequence[Address], credentials: Credentials) -> None:
+        self.addresses = tuple(addresses)
         self._credentials = credentials
         self._lock = threading.Lock()
         self._connection = self._connect()
@@ -133,12 +133,23 @@ class ClusterClient:
             return self._connection.gateway(DispatcherGateway, DISPATCHER)
 
     def _connect(self) -> RpcConnection:
+        reasons: list[ClusterError] = []
+        for address in self.addresses:
+            try:
+                return self._connect_to(address)
+            except RefusedError:
+                raise
+            except ClusterError as error:
+                reasons.append(error)
+        raise ClusterError("; ".join(error.message for error in reasons), hint=reasons[-1].hint)
+
+    def _connect_to(self, address: Address) -> RpcConnection:
         own = Introduction(CLIENT_ROLE, f"{os.getpid()}")
-        link = open_link(self.address, own, Purpose.CONTROL, self._credentials)
+        link = open_link(address, own, Purpose.CONTROL, self._credentials)
         if link.peer.role != DISPATCHER_ROLE:
             link.stream.close()
             raise ClusterError(
-                f"{self.address} is the job manager of one pipeline, not a cluster that takes jobs",
+                f"{address} is the job manager of one pipeline, not a cluster that takes jobs",
                 hint="`flowrun jobmanager` without a pipeline starts one",
             )
         connection = RpcConnection(link)
@@ -288,7 +299,7 @@ class ClusterJob:
         since = now if lost_at is None else lost_at
         if now - since > PATIENCE_S:
             self._lost = ClusterError(
-                f"the cluster at {self._client.address} cannot be reached any more: {error.message}",
+                f"the cluster cannot be reached any more: {error.message}",
                 hint="the job may go on there: `flowrun jobs --cluster` lists jobs",
             )
             self._over.set()

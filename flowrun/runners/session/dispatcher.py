@@ -18,6 +18,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, StateError
 from flowrun.runners.control import Order
+from flowrun.runners.session.job_store import JobStore, StoredJob
 from flowrun.runners.session.messages import (
     JOB_MANAGER,
     JobManagerGateway,
@@ -35,6 +36,7 @@ from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.error_values import error_to_value
 
+_BY_HAND = "go on from its last checkpoint: flowrun resume --from-savepoint PATH --secret-var …"
 MOST_ENDED_JOBS = 100
 """That are remembered; the oldest makes room."""
 MOST_LOSSES = 5
@@ -80,15 +82,52 @@ class Dispatcher:
         slots: of the task managers.
         spawn: starts a job manager process, given the id of its job; may raise ClusterError.
         clock: of the process.
+        store: keeps jobs for another dispatcher; None: they end with this one.
     """
 
-    def __init__(self, slots: SessionSlots, spawn: Callable[[str], None], clock: Clock) -> None:
+    def __init__(
+        self, slots: SessionSlots, spawn: Callable[[str], None], clock: Clock, store: JobStore | None = None
+    ) -> None:
         self.slots = slots
         self._spawn = spawn
         self._clock = clock
+        self._store = store
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
         self._closing = False
+
+    def recover(self) -> None:
+        """Go on with the jobs that an earlier dispatcher has kept, and remember those that had ended.
+
+        Raises:
+            StateError: they cannot be read.
+        """
+        for stored in () if self._store is None else self._store.load():
+            files = JobFiles(stored.submission.text.files, stored.contents)
+            last = stored.last or self._progress(stored.job_id, stored.submission)
+            job = _Job(stored.job_id, stored.submission, files, stored.started_ms, last, threading.Event())
+            job.description = stored.description
+            with self._lock:
+                self._jobs[job.job_id] = job
+            if job.is_over:
+                job.reachable.set()
+                continue
+            job.since_ms = job.started_ms
+            _log.warning("job '%s' (%s) goes on after its dispatcher was lost", job.submission.name, job.job_id)
+            withheld = stored.submission.text.pipeline.withheld
+            if withheld:
+                names = ", ".join(withheld)
+                self._fail(
+                    job,
+                    ClusterError(
+                        f"values of secret variables are not kept, so it cannot go on: {names}", hint=_BY_HAND
+                    ),
+                )
+                continue
+            try:
+                self._spawn(job.job_id)
+            except ClusterError as error:
+                self._fail(job, error)
 
     # ---- for clients
 
@@ -104,13 +143,14 @@ class Dispatcher:
         """
         files = fetch_files(submission.text.files, fetch)
         job_id = uuid.uuid4().hex
-        status = JobStatus(job_id, submission.name, JobState.CREATED, self._clock.monotonic_ns(), 0, ())
-        job = _Job(job_id, submission, files, self._clock.now_ms(), JobProgress(status), threading.Event())
+        last = self._progress(job_id, submission)
+        job = _Job(job_id, submission, files, self._clock.now_ms(), last, threading.Event())
+        if self._closing:
+            raise ClusterError("the cluster is being ended: it takes no job any more")
+        self._keep(job)
         with self._lock:
-            if self._closing:
-                raise ClusterError("the cluster is being ended: it takes no job any more")
             self._jobs[job_id] = job
-            self._forget_oldest()
+        self._forget_oldest()
         _log.info("job '%s' was submitted as %s", submission.name, job_id)
         try:
             self._spawn(job_id)
@@ -209,6 +249,7 @@ class Dispatcher:
         job = self._job(job_id)
         with self._lock:
             job.submission = replace(job.submission, text=text, fingerprint=fingerprint)
+        self._keep_if_possible(job)
 
     def end_job(self, job_id: str, last: JobProgress, description: JsonValue) -> bool:
         """See `JobsGateway`."""
@@ -327,13 +368,36 @@ class Dispatcher:
         with self._lock:
             job.last = replace(last, status=replace(last.status, job_id=job.job_id))
             job.description = description
+        self._keep_if_possible(job)
         job.reachable.set()
         _log.info("job '%s' (%s) is %s", job.submission.name, job.job_id, last.status.state.value)
 
+    def _progress(self, job_id: str, submission: JobSubmission) -> JobProgress:
+        """Of a job that has not begun."""
+        return JobProgress(JobStatus(job_id, submission.name, JobState.CREATED, self._clock.monotonic_ns(), 0, ()))
+
+    def _keep(self, job: _Job) -> None:
+        """Keep a job as it is now. Raises StateError: it cannot be written."""
+        if self._store is not None:
+            last = job.last if job.is_over else None
+            contents = job.files.contents
+            self._store.save(StoredJob(job.job_id, job.submission, contents, job.started_ms, last, job.description))
+
+    def _keep_if_possible(self, job: _Job) -> None:
+        try:
+            self._keep(job)
+        except StateError as error:
+            _log.error("job '%s' (%s) is kept as it was before: %s", job.submission.name, job.job_id, error.message)
+
     def _forget_oldest(self) -> None:
-        ended = [job_id for job_id, job in self._jobs.items() if job.is_over]
-        for job_id in ended[: max(len(ended) - MOST_ENDED_JOBS, 0)]:
-            del self._jobs[job_id]
+        with self._lock:
+            ended = [job_id for job_id, job in self._jobs.items() if job.is_over]
+            forgotten = ended[: max(len(ended) - MOST_ENDED_JOBS, 0)]
+            for job_id in forgotten:
+                del self._jobs[job_id]
+        if self._store is not None:
+            for job_id in forgotten:
+                self._store.remove(job_id)
 
 
 def _last_answer(job: _Job, order_id: str) -> JsonValue:

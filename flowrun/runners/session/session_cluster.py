@@ -16,6 +16,7 @@ from flowrun.core.record import record
 from flowrun.runners.control import Order
 from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.job_process import JobProcessPlan, run_job_process
+from flowrun.runners.session.job_store import JobStore
 from flowrun.runners.session.messages import (
     CLIENT_ROLE,
     DISPATCHER,
@@ -58,12 +59,14 @@ class SessionCluster:
     Args:
         address: where clients and task managers come.
         credentials: of the cluster.
+        store: keeps its jobs for the next cluster, and those of the one before; None: jobs end with the cluster.
 
     Raises:
         ClusterError: there are threads already, the address is taken, or listening there would let strangers in.
+        StateError: the store cannot be read.
     """
 
-    def __init__(self, address: Address, credentials: Credentials) -> None:
+    def __init__(self, address: Address, credentials: Credentials, store: JobStore | None = None) -> None:
         folder = private_folder("flowrun-session-")
         inside = UnixAddress(str(folder / "dispatcher"))
         own_credentials = Credentials(secret_of_text(text_of_new_secret(), "this cluster"))
@@ -77,13 +80,14 @@ class SessionCluster:
         self._folder = folder
         self._clock = ForwardClock(SystemClock())
         self._timers = TimerThread(self._clock)
-        self.dispatcher = Dispatcher(SessionSlots(self._timers), self._forks.spawn, self._clock)
+        self.dispatcher = Dispatcher(SessionSlots(self._timers), self._forks.spawn, self._clock, store)
         self._gone = threading.Event()
         self._servers: list[Server] = []
         own = Introduction(DISPATCHER_ROLE, str(os.getpid()))
         try:
             self._forks.listen(self._hear)
             self._servers.append(Server(inside, own, own_credentials, {Purpose.CONTROL: self._take_job_manager}))
+            self.dispatcher.recover()
             self._servers.append(Server(address, own, credentials, {Purpose.CONTROL: self._take_on}))
         except BaseException:
             self.close()

@@ -17,6 +17,9 @@ VIEWS_FILE = "views.sql"
 
 LOCK_FILE = ".lock"
 
+LEADER_FILE = ".leader"
+"""Name of the file, in a job's folder, that its leading job manager holds a lock on."""
+
 LEASES_FOLDER = "_leases"
 """Name of the folder, in a job's folder, of files that say who reads there."""
 
