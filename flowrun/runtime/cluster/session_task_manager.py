@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import threading
 from dataclasses import replace
 from functools import partial
@@ -103,7 +104,12 @@ def _run_worker(offer: WorkerOffer, dispatcher: Address, text: str) -> None:
     """The life of a worker process."""
     assignment = _assignment(text)
     place = _reachable(parse_address(assignment.job_manager), dispatcher)
-    link = open_link(place, Introduction(ROLE, assignment.worker), Purpose.CONTROL, offer.credentials)
+    own, roles = Introduction(ROLE, assignment.worker), frozenset({"jobmanager"})
+    try:
+        link = open_link(place, own, Purpose.CONTROL, offer.credentials, roles=roles)
+    except ClusterError as error:  # such as that the job is over
+        _log.warning("worker %s does not reach its job manager: %s", assignment.worker, error.message)
+        sys.exit(1)
     serve_job_manager(link, replace(offer, slots=assignment.slots), assignment.worker)
     os._exit(0)  # subtasks may still be at work: nobody needs them
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import ClusterError, ConnectionOverError, FencingError, FlowrunError, RpcError
+from flowrun.runtime.rpc.answering import AnsweringThreads
 from flowrun.runtime.rpc.calls import (
     Answer,
     Call,
@@ -74,6 +75,7 @@ class RpcConnection:
         self._reason: str | None = None
         self._write_failure: str | None = None
         self._ended = threading.Event()
+        self._answering = AnsweringThreads(f"flowrun-answer-{link}")
         self._thread = threading.Thread(target=self._read_all, name=f"flowrun-control-{link}", daemon=True)
 
     @property
@@ -183,6 +185,9 @@ class RpcConnection:
                     self._called(message)
         except FlowrunError as error:
             reason = self._write_failure or error.message
+        except Exception as error:  # nobody may wait for a connection that nobody reads
+            _log.exception("what %s sent could not be read", self._link)
+            reason = f"what came could not be read: {error}"
         self._end(reason or self._write_failure or "the other side closed it")
         self._link.stream.close()
 
@@ -210,8 +215,8 @@ class RpcConnection:
                 self._refuse(call, ClusterError(f"{call.endpoint} has ended"))
         elif method.is_one_way:
             work()
-        else:
-            threading.Thread(target=work, name=f"flowrun-answer-{call.method}", daemon=True).start()
+        elif not self._answering.run(work):
+            self._refuse(call, ClusterError(f"too many calls wait: {call.method} is not answered"))
 
     def _run(self, served: Served, method: Method, call: Call, arguments: tuple[object, ...]) -> None:
         try:

@@ -77,7 +77,7 @@ class EndpointTable:
             target: of that protocol.
             token: callers must know it.
             post: puts a mail into the mailbox of the endpoint's main thread, on which all calls run then. Without it, methods that return
-                nothing run on the connection's reader thread, so they must not block; others on a thread of a small pool.
+                nothing run on the connection's reader thread, so they must not block; others on one of a bounded number of threads.
         """
         methods_of(protocol)  # errors in it are the caller's
         with self._lock:

@@ -1,7 +1,8 @@
 """The server of a process: listens, shakes hands with whoever connects, and hands on those who are trusted.
 
 Strangers cost little: each may hold a thread and a few hundred bytes until its time to prove itself is over, and if there are too many the
-one that has been there longest is dropped, so whoever opens connections without a word locks nobody out.
+one that has been there longest is dropped, of those from the address that has the most of them. So whoever opens connections
+without a word locks nobody out from elsewhere, and nobody at all who proves himself while they are few in that short time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import selectors
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -79,7 +81,8 @@ class Server:
         self._listener.setblocking(False)
         self._refusals = _Refusals(clock or SystemClock())
         self._lock = threading.Lock()
-        self._strangers: dict[threading.Thread, socket.socket] = {}
+        self._strangers: dict[threading.Thread, tuple[socket.socket, str]] = {}
+        """Socket and host of each, those that came first at the front."""
         self._dropped: set[threading.Thread] = set()
         """Of strangers that had to make room, while they end."""
         self._closed = threading.Event()
@@ -111,7 +114,7 @@ class Server:
         self._thread.join()
         with self._lock:
             strangers, dropped = dict(self._strangers), set(self._dropped)
-        for accepted in strangers.values():
+        for accepted, _ in strangers.values():
             shut_down(accepted)
         for thread in (*strangers, *dropped):
             if thread is not threading.current_thread():
@@ -136,25 +139,32 @@ class Server:
                     self._refusals.note(f"a connection could not be accepted: {error}")
                     self._closed.wait(_PAUSE_S)
                     continue
-                self._shake_hands(accepted, _text(came_from))
+                self._shake_hands(accepted, _host(came_from), _text(came_from))
 
-    def _shake_hands(self, accepted: socket.socket, came_from: str) -> None:
+    def _shake_hands(self, accepted: socket.socket, host: str, came_from: str) -> None:
         accepted.setblocking(True)
         with self._lock:
             if len(self._strangers) >= self._limits.strangers:
-                longest_there = next(iter(self._strangers))
-                shut_down(self._strangers.pop(longest_there))
-                self._dropped.add(longest_there)
+                self._make_room()
             thread = threading.Thread(
                 target=self._admit, args=(accepted, came_from), name="flowrun-handshake", daemon=True
             )
-            self._strangers[thread] = accepted
+            self._strangers[thread] = accepted, host
             try:
                 thread.start()
             except RuntimeError as error:  # the system has no more threads
                 del self._strangers[thread]
                 accepted.close()
                 self._refusals.note(f"a connection could not be accepted: {error}")
+
+    def _make_room(self) -> None:
+        """Drop who has been there longest, of the host that has the most strangers here."""
+        hosts = Counter(host for _, host in self._strangers.values())
+        crowd = max(hosts.values())
+        thread, (longest_there, _) = next((t, s) for t, s in self._strangers.items() if hosts[s[1]] == crowd)
+        del self._strangers[thread]
+        shut_down(longest_there)
+        self._dropped.add(thread)
 
     def _admit(self, accepted: socket.socket, came_from: str) -> None:
         served = frozenset(self._on_link)
@@ -202,6 +212,10 @@ class _Refusals:
             left_out = left_out if self._lines == 1 else 0
         if shown:
             _log.warning("%s%s", message, f"; {left_out} more in the minute before" if left_out else "")
+
+
+def _host(came_from: object) -> str:
+    return str(came_from[0]) if isinstance(came_from, tuple) else ""
 
 
 def _text(came_from: object) -> str:

@@ -191,6 +191,7 @@ class BatchDecoder:
                 whole = reader.read_next_batch()
         else:
             whole = pa.ipc.read_record_batch(columns, self._schema_with(flags & (_TIMESTAMPS | _ROW_KINDS)))
+        whole.validate()  # costs nothing: sizes of buffers, not what is in them
         kinds = timestamps = None
         last = whole.num_columns
         if flags & _ROW_KINDS:

@@ -7,6 +7,7 @@ for the slots that it has: its exclusive ones, and floating ones for the backlog
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from flowrun.runtime.network.subpartition import Control, Data, InFlightElement
 from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value
 from flowrun.runtime.timers import Timer, TimerThread
+
+_log = logging.getLogger(__name__)
 
 GRACE_MS = 500
 """How long the channels of a connection that has ended wait before they fail."""
@@ -106,6 +109,9 @@ class DataConnection:
             failure = ClusterError(f"{self.peer} closed the connection")
         except FlowrunError as error:
             failure = error if isinstance(error, ClusterError) else ClusterError(str(error))
+        except Exception as error:  # no channel may wait for a connection that nobody reads
+            _log.exception("what %s sent could not be read", self.peer)
+            failure = ClusterError(f"what {self.peer} sent could not be read: {error}")
         self._fail(failure)
         self._frames.dispose()
 

@@ -110,6 +110,8 @@ class PartitionSender:
                 self._handle(*frame)
         except FlowrunError as error:
             _log.info("%s", error)
+        except Exception:
+            _log.exception("what %s sent could not be read", self._frames.peer)
         finally:
             self.close()
             self._frames.dispose()

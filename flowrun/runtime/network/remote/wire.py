@@ -31,6 +31,8 @@ _HEAD = struct.Struct(">BBIIQQII")
 """Kind, flags, count, bytes of the payload, channel, sequence, backlog, slots."""
 _MOST_PAYLOAD_BYTES = 1 << 31
 """Of one frame: a single row, or a dictionary, that no cut makes smaller may be large."""
+_FIRST_BYTES = 32 << 20
+"""So much is allocated when a long frame begins; then as much again as has come."""
 _STUCK_MS = 60_000
 """A peer that reads nothing for so long is lost."""
 
@@ -149,12 +151,22 @@ class DataFrames:
             kind, flags, count, size, channel, sequence, backlog, slots = _HEAD.unpack(self._head)
             if size > _MOST_PAYLOAD_BYTES:
                 raise ClusterError(f"{self.peer} announces {size} bytes in one frame: it does not speak this protocol")
-            payload = pa.allocate_buffer(size)
-            if size and self._stream.read_into(memoryview(payload).cast("B")) < size:
-                raise self._cut()
+            payload = self._payload(size)
         except OSError as error:
             raise self._failed(error) from error
         return Head(kind, flags, count, size, channel, sequence, backlog, slots), payload
+
+    def _payload(self, size: int) -> pa.Buffer:
+        """The payload of a frame. Memory for a long one is taken as its bytes come: a length alone costs nothing."""
+        payload, filled = pa.allocate_buffer(min(size, _FIRST_BYTES), resizable=size > _FIRST_BYTES), 0
+        while True:
+            with memoryview(payload).cast("B") as view:
+                filled += self._stream.read_into(view[filled:])
+            if filled < payload.size:
+                raise self._cut()
+            if filled == size:
+                return payload
+            payload.resize(min(2 * filled, size))
 
     def close(self) -> None:
         """End the connection, also under threads that read or write. Idempotent."""
