@@ -156,7 +156,7 @@ def _options(job_manager: Address, credentials: Credentials, slots: int) -> Task
 
     host = job_manager.host if isinstance(job_manager, TcpAddress) else "127.0.0.1"
     offer = WorkerOffer(TcpAddress(host, 0), credentials, slots, compile_opening)
-    return TaskManagerOptions(job_manager, offer, _PATIENCE_S)
+    return TaskManagerOptions((job_manager,), offer, _PATIENCE_S)
 
 
 def _reported(work: Callable[[], int]) -> int:

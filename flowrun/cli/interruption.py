@@ -38,6 +38,8 @@ class Interruption:
         self._restarts: int | None = None
         self._cancels = False
         self.requested = False
+        self.signal: int | None = None
+        """The first one that asked for the end."""
         self.is_shown = False
         """Whether a view on the terminal says that the job is stopping: a line that is printed from here would spoil it."""
 
@@ -61,6 +63,7 @@ class Interruption:
                     self._job.cancel()
             return
         self.requested = True
+        self.signal = number
         if not self._quiet and not self.is_shown:
             how = "with a last checkpoint" if self._checkpoints else "what was read is processed and written"
             say(f"\nstopping: {how}; press Ctrl-C again to cancel")

@@ -162,10 +162,11 @@ def prepare(view: ViewOptions) -> None:
 
 @record
 class Ending:
-    """How a run ended: with which exit code, and the result of the job unless it failed."""
+    """How a run ended: with which exit code, the result of the job unless it failed, and the signal that asked for the end, if one did."""
 
     code: int
     result: JobResult | None = None
+    signal: int | None = None
 
 
 def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
@@ -182,7 +183,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
             if run.settle_ms is not None and not isinstance(run.recompiling, str):
                 found = compile_for_slots(run.recompiling, place, run.settle_ms, lambda: interruption.requested)
                 if found is None:
-                    return Ending(EXIT_INTERRUPTED)
+                    return Ending(EXIT_INTERRUPTED, signal=interruption.signal)
                 run = replace(run, compiled=found)
             job = start_rescalable(run.compiled, run.state_options(), run.recompiling, place)
         except (StateError, SetupError) as error:  # nothing has run
@@ -190,7 +191,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
             return Ending(EXIT_BAD_INPUT)
         around, look = _around(run, job, place), _memory_watch(run, job)
         result = await_end(run, job, around, interruption, show_traceback=show_traceback, look=look)
-    return report_end(run, result, interrupted=interruption.requested)
+    return replace(report_end(run, result, interrupted=interruption.requested), signal=interruption.signal)
 
 
 def await_end(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,8 @@ from flowrun.cli.cluster_arguments import (
     host_and_port,
     proofs_as_arguments,
 )
-from flowrun.errors import PipelineError
 
 if TYPE_CHECKING:
-    from flowrun.runners.compile import CompiledPipeline
-    from flowrun.runners.program import CompiledProgram
     from flowrun.runtime.rpc.address import Address
 
 
@@ -45,14 +41,6 @@ def _reactive_ms(settle: str, parallelism: int | None) -> int:
         return parse_duration_ms(settle)
     except ValueError as error:
         raise click.BadParameter(f"'{settle}' is no duration: {error}", param_hint="--settle") from None
-
-
-def _check_reactive(compiled: CompiledPipeline | CompiledProgram) -> None:
-    if compiled.job_graph.settings.checkpoint is None:
-        raise PipelineError.of(
-            "--reactive needs checkpoints: the pipeline takes none",
-            "add settings.checkpoint.interval, or leave --reactive out",
-        )
 
 
 @click.command()
@@ -70,6 +58,14 @@ def _check_reactive(compiled: CompiledPipeline | CompiledProgram) -> None:
 @TLS
 @click.option(
     "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
+)
+@click.option(
+    "--recover", is_flag=True, help="Go on from the newest checkpoint of the pipeline; begin afresh if there is none."
+)
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="As --recover, once no other job manager of the pipeline that was started with --standby leads: one takes the place of another.",
 )
 @click.option(
     "--reactive",
@@ -98,6 +94,8 @@ def jobmanager(
     secret_file: Path,
     tls: Path | None,
     from_savepoint: str | None,
+    recover: bool,
+    standby: bool,
     reactive: bool,
     settle: str,
     state: str | None,
@@ -117,44 +115,26 @@ def jobmanager(
     """
     from flowrun.cli.console import say
     from flowrun.cli.job import JobRun, prepare, run_job
-    from flowrun.runners.compile import CompiledPipeline, compile_file
+    from flowrun.cli.recovering import Recovering, check_takes_checkpoints, note_ending
     from flowrun.runners.job_text import sent_job
     from flowrun.runners.recompiling import recompiling
-    from flowrun.runners.workers import check_runs_elsewhere
     from flowrun.runtime.cluster.remote_workers import RemoteWorkers
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 
     prepare(view)
     if file is None:
-        of_a_job = (
-            *variables,
-            *overrides,
-            parallelism,
-            reactive,
-            from_savepoint,
-            allow_non_restored_state,
-            view.report,
-        )
+        of_its_state = (from_savepoint, recover, standby, allow_non_restored_state)
+        of_a_job = (*variables, *overrides, parallelism, reactive, *of_its_state, view.report)
         given_for_a_job = any(of_a_job) or committed_after != "refuse"
         ctx.exit(_run_cluster(listen, secret_file, tls, state, given_for_a_job, quiet=view.quiet))
     settle_ms = _reactive_ms(settle, parallelism) if reactive else None
     _check_state(state)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
-    compiled = compile_file(file, given, values)
-    if compiled.is_batch:
-        raise click.UsageError("a pipeline in batch mode runs on Spark: flowrun run --mode batch")
-    check_runs_elsewhere(compiled.job_graph)
+    told = Recovering(from_savepoint, recover, standby)
+    begun = told.begin(ctx, file, given, values, quiet=view.quiet)
+    compiled = begun.compiled
     if reactive:
-        _check_reactive(compiled)
-    restored, leases = None, ctx.with_resource(ExitStack())
-    if from_savepoint is not None:
-        from flowrun.cli.restoring import in_order_of, locate_state
-        from flowrun.state.storage.leases import holding_leases
-
-        leases.enter_context(holding_leases())
-        restored = locate_state(from_savepoint, compiled.job_graph.name)
-        if isinstance(compiled, CompiledPipeline):
-            compiled = in_order_of(compiled, restored, file, given, values)
+        check_takes_checkpoints(compiled.job_graph)
     sent = sent_job(compiled.text, given, values)
     credentials = cluster_credentials(secret_file, tls, create=True)
 
@@ -167,11 +147,14 @@ def jobmanager(
         return WorkerCluster(RemoteWorkers(listen, credentials, say_where), sent.text, sent.files)
 
     run = JobRun(
-        compiled, view, restored, allow_non_restored_state,
-        committed_after=committed_after, release=leases.close, cluster=cluster,
+        compiled, view, begun.restored, allow_non_restored_state,
+        committed_after=committed_after, release=begun.release, cluster=cluster,
         recompiling=recompiling(compiled, given, values, sent=sent.text), settle_ms=settle_ms,
     )  # fmt: skip
-    ctx.exit(run_job(run, show_traceback=ctx.obj["traceback"]).code)
+    ending = run_job(run, show_traceback=ctx.obj["traceback"])
+    if begun.lead is not None:
+        note_ending(begun.lead, ending)
+    ctx.exit(ending.code)
 
 
 def _check_state(state: str | None) -> None:

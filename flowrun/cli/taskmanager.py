@@ -18,7 +18,15 @@ _ANY_HOST = ("", "0.0.0.0", "::")
 
 
 @click.command()
-@click.option("--jobmanager", "job_manager", type=AddressType(), required=True, metavar="HOST:PORT", help="To join.")
+@click.option(
+    "--jobmanager",
+    "job_managers",
+    type=AddressType(),
+    required=True,
+    multiple=True,
+    metavar="HOST:PORT",
+    help="To join; given several times, the one that leads.",
+)
 @click.option("--slots", type=click.IntRange(1), help="How many are offered; by default one a processor core.")
 @click.option(
     "--host",
@@ -50,7 +58,7 @@ _ANY_HOST = ("", "0.0.0.0", "::")
     help="Of the log on standard error.",
 )
 def taskmanager(
-    job_manager: Address,
+    job_managers: tuple[Address, ...],
     slots: int | None,
     host: str,
     secret_file: Path,
@@ -91,6 +99,6 @@ def taskmanager(
         TcpAddress(host, 0), credentials, slots or usable_cores(), compile_opening, lz4=compression == "lz4"
     )
     try:
-        run_task_manager(TaskManagerOptions(job_manager, offer, patience_s))
+        run_task_manager(TaskManagerOptions(job_managers, offer, patience_s))
     finally:
         users_cache().sweep()

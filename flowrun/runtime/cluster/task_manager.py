@@ -16,6 +16,7 @@ import secrets
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
@@ -46,12 +47,12 @@ class TaskManagerOptions:
     """What a task manager is told.
 
     Attributes:
-        job_manager: where the job manager listens.
+        job_managers: where job managers listen, of which one leads: the others do not listen.
         offer: what each session brings.
         patience_s: for how long a session looks for the job manager.
     """
 
-    job_manager: Address
+    job_managers: tuple[Address, ...]
     offer: WorkerOffer
     patience_s: float
 
@@ -102,8 +103,12 @@ def _run_session(options: TaskManagerOptions) -> int:
     return code
 
 
-def find_job_manager(address: Address, own: Introduction, credentials: Credentials, patience_s: float) -> Link:
-    """A control connection to the job manager. Blocks; tries again with growing pauses while nobody answers.
+def find_job_manager(
+    addresses: Sequence[Address], own: Introduction, credentials: Credentials, patience_s: float
+) -> tuple[Link, Address]:
+    """(a control connection to the job manager or dispatcher at one of these, where it listens).
+
+    Blocks; tries all again with growing pauses while nobody answers.
 
     Raises:
         ClusterError: nobody did within `patience_s`.
@@ -112,19 +117,21 @@ def find_job_manager(address: Address, own: Introduction, credentials: Credentia
     until = time.monotonic() + patience_s
     pause = FIRST_RETRY_S
     while True:
-        try:
-            return open_link(address, own, Purpose.CONTROL, credentials)
-        except RefusedError:
-            raise
-        except ClusterError as error:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise ClusterError(
-                    f"no job manager was found within {patience_s:g} s: {error.message}", hint=error.hint
-                ) from error
-            _log.info("%s: trying again", error.message)
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, LONGEST_RETRY_S)
+        reasons: list[ClusterError] = []
+        for address in addresses:
+            try:
+                return open_link(address, own, Purpose.CONTROL, credentials), address
+            except RefusedError:
+                raise
+            except ClusterError as error:
+                reasons.append(error)
+        left = until - time.monotonic()
+        reason = "; ".join(error.message for error in reasons)
+        if left <= 0:
+            raise ClusterError(f"no job manager was found within {patience_s:g} s: {reason}", hint=reasons[-1].hint)
+        _log.info("%s: trying again", reason)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_RETRY_S)
 
 
 def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
@@ -134,9 +141,11 @@ def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
     name = f"{socket.gethostname()[:40]}-{secrets.token_hex(3)}"
     offer = options.offer
     try:
-        link = find_job_manager(options.job_manager, Introduction(ROLE, name), offer.credentials, options.patience_s)
+        link, address = find_job_manager(
+            options.job_managers, Introduction(ROLE, name), offer.credentials, options.patience_s
+        )
         if link.peer.role == DISPATCHER_ROLE:
-            reason = serve_dispatcher(link, options.job_manager, offer, name)
+            reason = serve_dispatcher(link, address, offer, name)
         else:
             reason = serve_job_manager(link, offer, name)
     except ClusterError as error:

@@ -67,6 +67,19 @@ def locate_in(location: StatePath, *, job_name: str | None = None) -> SnapshotPa
     raise _nothing_at(folder)
 
 
+def newest_checkpoint(directory: str, job_name: str) -> SnapshotPath | None:
+    """The newest complete checkpoint in the folder of a job; None: it has none.
+
+    Args:
+        directory: of checkpoints, local path or URI.
+        job_name: of the job.
+
+    Raises:
+        StateError: it is damaged, or the job was stopped with a savepoint since.
+    """
+    return _newest_of_running(resolve(directory) / job_slug(job_name))
+
+
 def _of_job(folder: StatePath) -> SnapshotPath:
     newest = _newest_of_running(folder)
     if newest is None:

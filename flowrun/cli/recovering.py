@@ -1,0 +1,175 @@
+"""A job manager that goes on with its job by itself: from the newest checkpoint, and once the job manager that leads is gone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flowrun.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, say
+from flowrun.cli.restoring import absolute_location, as_input_error, in_order_of, locate_state
+from flowrun.core.clock import SystemClock
+from flowrun.core.record import record
+from flowrun.errors import PipelineError, StateError
+from flowrun.runners.compile import CompiledPipeline, compile_file
+from flowrun.runners.workers import check_runs_elsewhere
+from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.state.storage.leases import holding_leases
+
+if TYPE_CHECKING:
+    from flowrun.cli.job import Ending
+    from flowrun.graph.job_graph import JobGraph
+    from flowrun.runners.program import CompiledProgram
+    from flowrun.state.storage.leadership import Leadership
+    from flowrun.state.storage.locate import SnapshotPath
+
+_LOOK_EVERY_MS = 200
+
+
+def newest_of(job_graph: JobGraph) -> SnapshotPath | None:
+    """The newest checkpoint of a job; None: it has none yet.
+
+    Raises:
+        PipelineError: the job takes no checkpoints, or its newest one cannot be read.
+    """
+    from flowrun.state.storage.locate import newest_checkpoint
+
+    try:
+        return newest_checkpoint(_directory(job_graph), job_graph.name)
+    except StateError as error:
+        raise as_input_error(error) from error
+
+
+def candidate(ctx: click.Context, job_graph: JobGraph) -> Leadership:
+    """This process as one that may lead a job, until the end of the command.
+
+    Raises:
+        PipelineError: the job takes no checkpoints, or there are no locks where they are.
+    """
+    from flowrun.state.storage.leadership import Leadership
+    from flowrun.state.storage.names import job_slug
+    from flowrun.state.storage.state_path import resolve
+
+    try:
+        lead = Leadership(resolve(_directory(job_graph)) / job_slug(job_graph.name))
+    except StateError as error:
+        raise as_input_error(error) from error
+    ctx.with_resource(closing(lead))
+    return lead
+
+
+def wait_for_lead(lead: Leadership, *, quiet: bool) -> int | None:
+    """Wait until this process leads; gives an exit code instead if the job has come to its end under another one."""
+    clock, pause = SystemClock(), threading.Condition()
+    told = False
+    while not lead.try_lead():
+        if not told and not quiet and (other := lead.leader()) is not None:
+            say(f"standing by: process {other.pid} on {other.host} leads")
+            told = True
+        with pause:
+            clock.wait(pause, _LOOK_EVERY_MS)
+    before = lead.leader()
+    if told and before is not None and before.ended is not None:
+        if not quiet:
+            say(f"the job has ended ({before.ended}): there is nothing to take over")
+        return EXIT_FAILED if before.ended == "failed" else EXIT_OK
+    if told and before is not None and not quiet:
+        say(f"process {before.pid} on {before.host} is gone: this one leads now")
+    lead.begin()
+    return None
+
+
+def note_ending(lead: Leadership, ending: Ending) -> None:
+    """Tell those who stand by whether there is anything left to do: after SIGTERM there is, and if the job could not even begin."""
+    if ending.signal == signal.SIGTERM:
+        return
+    ended = {EXIT_OK: "finished", EXIT_FAILED: "failed", EXIT_INTERRUPTED: "stopped"}.get(ending.code)
+    if ended is not None:
+        lead.end(ended)
+
+
+@record(eq=False)
+class Beginning:
+    """From where a job manager begins.
+
+    Attributes:
+        compiled: its job, with joins in the order that they had when the state was written.
+        restored: the state; None: there is none.
+        lead: of this process; None: it does not compete for it.
+        release: gives up what keeps the state from being deleted.
+    """
+
+    compiled: CompiledPipeline | CompiledProgram
+    restored: SnapshotPath | None
+    lead: Leadership | None
+    release: Callable[[], None]
+
+
+@record
+class Recovering:
+    """What a job manager was told about its state.
+
+    Attributes:
+        from_savepoint: begin there.
+        recover: go on from the newest checkpoint.
+        standby: do so once no other one leads.
+    """
+
+    from_savepoint: str | None
+    recover: bool
+    standby: bool
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if they contradict each other."""
+        if self.from_savepoint is not None and (self.recover or self.standby):
+            raise click.UsageError("--recover and --standby choose the checkpoint: leave --from-savepoint out")
+
+    def begin(
+        self,
+        ctx: click.Context,
+        file: Path,
+        variables: Mapping[str, str],
+        overrides: Mapping[str, str],
+        *,
+        quiet: bool,
+    ) -> Beginning:
+        """Compile a file, wait until this process leads if it is to, and find the state; ends the command if there is nothing to do.
+
+        Raises:
+            PipelineError: the file has errors, or there is no such state, or it is damaged.
+        """
+        compiled = compile_file(file, variables, overrides)
+        if compiled.is_batch:
+            raise click.UsageError("a pipeline in batch mode runs on Spark: flowrun run --mode batch")
+        check_runs_elsewhere(compiled.job_graph)
+        lead = candidate(ctx, compiled.job_graph) if self.standby else None
+        if lead is not None and (code := wait_for_lead(lead, quiet=quiet)) is not None:
+            ctx.exit(code)
+        leases = ctx.with_resource(ExitStack())
+        leases.enter_context(holding_leases())
+        restored = newest_of(compiled.job_graph) if self.recover or self.standby else None
+        if self.from_savepoint is not None:
+            restored = locate_state(self.from_savepoint, compiled.job_graph.name)
+        if restored is not None and isinstance(compiled, CompiledPipeline):
+            compiled = in_order_of(compiled, restored, file, variables, overrides)
+        return Beginning(compiled, restored, lead, leases.close)
+
+
+def _directory(job_graph: JobGraph) -> str:
+    settings = job_graph.settings.checkpoint
+    if settings is None:
+        raise PipelineError.of(
+            "--recover, --standby and --reactive need checkpoints: the pipeline takes none",
+            "add settings.checkpoint.interval, or leave the option out",
+        )
+    return absolute_location(settings.directory or DEFAULT_STATE_DIRECTORY)
+
+
+def check_takes_checkpoints(job_graph: JobGraph) -> None:
+    """Pass if a job takes checkpoints. Raises PipelineError."""
+    _directory(job_graph)
