@@ -176,11 +176,13 @@ DETACH = click.option(
 )
 
 
-def check_detach(cluster: ClusterOptions | None, detach: bool) -> None:
-    """Pass unless a job of this process is to be left.
+def check_where(cluster: ClusterOptions | None, detach: bool, workers: int | None) -> None:
+    """Pass if the options that say where a job runs fit together.
 
     Raises:
-        click.UsageError: it is.
+        click.UsageError: they do not.
     """
     if detach and cluster is None:
         raise click.UsageError("--detach goes with --cluster: a job of this process ends with it")
+    if cluster is not None and workers is not None:
+        raise click.UsageError("--workers is for jobs of this machine: on a cluster each slot is a process")

@@ -21,7 +21,7 @@ from flowrun.cli.arguments import (
     pipeline_arguments,
     view_options,
 )
-from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_detach, cluster_options
+from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_where, cluster_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def run(
     from flowrun.runners.recompiling import recompiling
 
     prepare(view)
-    check_detach(cluster, detach)
+    check_where(cluster, detach, workers)
     if not may_run_user_code(file, variables):
         forgo_pandas()
         ctx.call_on_close(allow_pandas)
