@@ -17,7 +17,7 @@ import click
 
 from flowrun import __version__
 from flowrun.cli.guarded_streams import guarded_streams, open_closed_streams
-from flowrun.runtime.process import prepare_environment
+from flowrun.runtime.process import ALLOCATIONS_BETWEEN_COLLECTIONS, prepare_environment
 
 # name → (module, attribute, one-line help); kept here so that `flowrun --help` imports nothing else
 COMMANDS = {
@@ -45,11 +45,6 @@ COMMANDS = {
     "schema": ("flowrun.cli.schema", "schema", "Print the JSON Schema of pipeline files, for editors."),
     "init": ("flowrun.cli.init", "init", "Make a small project that runs."),
 }
-
-ALLOCATIONS_BETWEEN_COLLECTIONS = 50_000
-"""Threshold of the garbage collector. With Python's own of 700 it runs 200 times while modules are imported, which is a tenth of the time
-of a small run, and finds nothing.
-"""
 
 
 class LazyGroup(click.Group):

@@ -40,7 +40,7 @@ def choose_workers(job_graph: JobGraph, asked: int | None) -> WorkerNumbers | No
         asked = number
     elif needs_this_process is not None:
         raise _needs_the_command(needs_this_process, f"--workers {asked} was asked for", "leave --workers out")
-    return _shares(job_graph, asked)
+    return share_slots(job_graph, asked)
 
 
 def worker_slots(job_graph: JobGraph, asked: int | None) -> list[WorkerSlots]:
@@ -52,17 +52,24 @@ def worker_slots(job_graph: JobGraph, asked: int | None) -> list[WorkerSlots]:
     return [WorkerSlots(f"w{i + 1}", numbers.slots, numbers.resources) for i in range(numbers.workers)]
 
 
-def check_runs_elsewhere(job_graph: JobGraph) -> None:
+def check_runs_elsewhere(
+    job_graph: JobGraph,
+    but: str = "a job manager runs no subtasks itself",
+    remedy: str = "run it with `flowrun run`",
+) -> None:
     """Pass if all subtasks of a job may run in other processes.
+
+    Args:
+        job_graph: the job.
+        but: why they have to.
+        remedy: what the user can do otherwise.
 
     Raises:
         PipelineError: one needs the command's own.
     """
     needs_this_process = next(_in_process(job_graph), None)
     if needs_this_process is not None:
-        raise _needs_the_command(
-            needs_this_process, "a job manager runs no subtasks itself", "run it with `flowrun run`"
-        )
+        raise _needs_the_command(needs_this_process, but, remedy)
 
 
 def slots_needed(job_graph: JobGraph) -> int:
@@ -106,9 +113,13 @@ def _is_worth_processes(job_graph: JobGraph) -> bool:
     return total >= WORTH_PROCESSES_ROWS
 
 
-def _shares(job_graph: JobGraph, workers: int) -> WorkerNumbers:
-    """Every worker with the same share of what the job needs at one time, or of what its settings say that there is."""
-    settings = job_graph.settings.slots
-    slots = slots_needed(job_graph) if settings.number is None else settings.number
-    resources = ResourceProfile.of(settings.resources).share(workers)
-    return WorkerNumbers(workers, -(-slots // workers), resources)
+def total_slots(job_graph: JobGraph) -> int:
+    """How many slots the job needs at one time, or how many its settings say that there are."""
+    number = job_graph.settings.slots.number
+    return slots_needed(job_graph) if number is None else number
+
+
+def share_slots(job_graph: JobGraph, workers: int) -> WorkerNumbers:
+    """So many workers, each with the same share of the slots of a job and of the resources that its settings say that there are."""
+    resources = ResourceProfile.of(job_graph.settings.slots.resources).share(workers)
+    return WorkerNumbers(workers, -(-total_slots(job_graph) // workers), resources)

@@ -88,6 +88,21 @@ class _Call(threading.Thread, Generic[T]):
             self.ended.set()
 
 
+def run_apart(call: Callable[[], T]) -> T:
+    """The result of a call that runs Spark, on a thread that gets no signals. Ctrl-C is raised at once; the call goes on without anybody.
+
+    Raises:
+        KeyboardInterrupt: the user did not wait for its end.
+        BaseException: any error that the call raises.
+    """
+    thread = _Call(call)
+    thread.start()
+    thread.ended.wait()
+    if thread.error is not None:
+        raise thread.error
+    return thread.results[0]
+
+
 def run_interruptibly(call: Callable[[], T]) -> T:
     """The result of a call that runs Spark. Ctrl-C ends the jobs of Spark, waits until the call has cleaned up, and is raised then.
 

@@ -77,6 +77,7 @@ class WorkerCluster:
         try:
             workers.start(self._manager.accept, self._manager.slots.expect, self.timers)
         except BaseException:
+            self._manager.close()
             self.timers.close()
             raise
 
