@@ -11,7 +11,7 @@ from checkpoint_fakes import MemoryStorage, opened
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.resources import SlotSettings
 from flowrun.errors import FlowrunError, StateError
-from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
+from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.job_workers import JobWorkers
 from flowrun.runtime.cluster.resource_manager import ResourceManager
@@ -21,11 +21,12 @@ from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.slots import share_slots
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.runtime.local_cluster import JobSurroundings, start_job
-from flowrun.runtime.messages import TaskDeployment, TaskUpdate
+from flowrun.runtime.messages import CheckpointAcknowledgement, TaskDeployment, TaskFailure, TaskUpdate
 from flowrun.runtime.metric_reports import MetricReports
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.slot_messages import AllocatedSlot
+from flowrun.state.checkpoints import OperatorSubtaskState, SubtaskSnapshot
 from tests.runtime.simulation.network import connect
 from tests.runtime.simulation.tasks import Counted, Records
 from tests.runtime.simulation.virtual_time import Process, VirtualThreads, VirtualTime
@@ -230,18 +231,28 @@ class Cluster:
             wire.mend()
 
     def repeat_old_news(self) -> None:
-        """An attempt that is over is heard of once more: nothing must come of it."""
+        """Attempts that are over are heard of once more: nothing must come of it."""
         for job in self.jobs.values():
             if job.look():
                 continue
-            for worker in self.workers:
-                current = {e.attempt_id for e in job.master._scheduler.executions}
-                for attempt in sorted(
-                    a for h in worker.jobs.values() for a in h.deployed - current if a.startswith(job.job_id)
-                ):
-                    vertex = attempt.split("_")
-                    update = TaskUpdate(ExecutionVertexId(vertex[1], int(vertex[2])), attempt, ExecutionState.RUNNING)
-                    worker._tell(attempt, lambda m, update=update: m.update_task(update))  # type: ignore[misc]
+            executions = job.master._scheduler.executions
+            next_id = job.master._checkpoints.next_id
+            for vertex in job.graph.all_vertices():
+                *old, _ = (e.attempt_id for e in executions.history(vertex.id))
+                for worker in self.workers:
+                    known = [attempt for attempt in old if job.job_id in worker.jobs]
+                    for attempt in known:
+                        self._repeat(worker, vertex, attempt, next_id)
+
+    def _repeat(self, worker: Worker, vertex: ExecutionVertex, attempt: str, next_id: int) -> None:
+        state = self.time.chance.choice([ExecutionState.RUNNING, ExecutionState.FINISHED, ExecutionState.FAILED])
+        failure = TaskFailure(OSError("once more")) if state is ExecutionState.FAILED else None
+        update = TaskUpdate(vertex.id, attempt, state, failure)
+        worker._tell(attempt, lambda m: m.update_task(update))
+        operator = OperatorSubtaskState(vertex.job_vertex.operators[0].operator_id)
+        for number in range(max(next_id - 2, 1), next_id + 1):
+            report = CheckpointAcknowledgement(vertex.id, attempt, number, SubtaskSnapshot((operator,)))
+            worker._tell(attempt, lambda m, report=report: m.acknowledge_checkpoint(report))  # type: ignore[misc]
 
     # What others ask.
 

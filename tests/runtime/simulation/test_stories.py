@@ -48,7 +48,7 @@ def a_graph(cluster: Cluster) -> JobGraph:
     restart = chance.choice(
         [
             None,
-            RestartSettings("fixed_delay", attempts=chance.randint(1, 8), delay_ms=100),
+            RestartSettings("fixed_delay", attempts=chance.randint(1, 3), delay_ms=100),
             RestartSettings("exponential"),
         ]
     )
@@ -85,7 +85,6 @@ class Story:
             self.savepoint,
             self.join,
             self.replace_by_name,
-            self.cluster.repeat_old_news,
         ]
 
     @property
@@ -98,6 +97,7 @@ class Story:
         for _ in range(self.chance.randint(3, 15)):
             self.cluster.time.run_for(self.chance.expovariate(1 / 400))
             self.chance.choice(self.befalls)()
+            self.cluster.time.after(self.chance.uniform(0, 3_000), self.cluster.repeat_old_news)
             self.cluster.check()
         self.heal()
         self.end()
