@@ -23,18 +23,21 @@ from flowrun.cli.arguments import (
 )
 from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_where, cluster_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
+from flowrun.cli.stream_on_spark import OnSpark, SparkRun, on_spark_options, run_on_spark
 
 if TYPE_CHECKING:
     from flowrun.cli.job import JobRun
     from flowrun.cli.views.changelog_table import ResultView
     from flowrun.plan.nodes import Plan
     from flowrun.runners.compile import CompiledPipeline
+    from flowrun.spark.session import SparkOptions
 
 
 @click.command()
 @pipeline_arguments
 @click.option("--mode", type=click.Choice(["streaming", "batch"]), help="batch runs on Spark.")
 @spark_arguments
+@on_spark_options
 @click.option(
     "--from-savepoint", metavar="PATH", help="Go on from a savepoint, a checkpoint, or the newest of a folder of them."
 )
@@ -67,10 +70,12 @@ def run(
     detach: bool,
     view: ViewOptions,
     spark: SparkArguments,
+    on_spark: OnSpark | None,
 ) -> None:
     """Run a pipeline (.yaml, .sql) or a program (.py) to its end, or until it is stopped.
 
     In batch mode it runs on Spark: sources are read to their end, and what reaches the sinks is the final table, all of it or nothing.
+    A stream runs in this process and processes of this machine, or, with --on spark, in the executors of Spark.
 
     With --cluster it runs there, and this command shows how it does. All machines of the cluster see the pipeline's files.
 
@@ -79,17 +84,25 @@ def run(
     """
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun, prepare
-    from flowrun.cli.user_code import may_run_user_code
-    from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
     from flowrun.runners.compile import PROGRAM_SUFFIX, compile_pipeline
     from flowrun.runners.recompiling import recompiling
 
     prepare(view)
     check_where(cluster, detach, workers)
-    if not may_run_user_code(file, variables):
-        forgo_pandas()
-        ctx.call_on_close(allow_pandas)
+    _forgo_pandas(ctx, file, variables)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
+    if mode is not None:
+        values["settings.mode"] = mode
+    if on_spark is not None:
+        _refuse_on_spark(
+            ("--mode batch", mode == "batch"), ("--workers", workers is not None), ("--format", form),
+            ("--cluster", cluster),
+        )  # fmt: skip
+        stream = SparkRun(
+            file, given, values, view, spark.options(view.log_level), on_spark, from_savepoint,
+            allow_non_restored_state, committed_after,
+        )  # fmt: skip
+        ctx.exit(run_on_spark(stream, show_traceback=ctx.obj["traceback"]))
     if file.suffix.lower() == PROGRAM_SUFFIX:
         from flowrun.cli.program import ProgramRun, run_jobs
 
@@ -107,8 +120,6 @@ def run(
             detach,
         )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
-    if mode is not None:
-        values["settings.mode"] = mode
     compiled = compile_pipeline(file, given, values)
     show_outputs(compiled.outputs)
     if not compiled.runs:
@@ -122,12 +133,8 @@ def run(
             ("--workers", workers),
             ("--cluster", cluster),
         )
-        from flowrun.cli.batch import run_batch_job
-
-        allow_pandas()  # Spark may want it
-        ctx.exit(run_batch_job(compiled, spark.options(view.log_level, parallelism), view, form))
-    if spark.are_given:
-        raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch")
+        ctx.exit(_run_as_batch(compiled, spark.options(view.log_level, parallelism), view, form))
+    _refuse_spark(spark)
     job = JobRun(
         compiled,
         view,
@@ -166,6 +173,25 @@ def _restoring(
     return compiled, replace(job, compiled=compiled, restored=restored, release=leases.close, recompiling=again)
 
 
+def _forgo_pandas(ctx: click.Context, file: Path, variables: tuple[str, ...]) -> None:
+    """Do without pandas until the command ends, unless code of users may want it."""
+    from flowrun.cli.user_code import may_run_user_code
+    from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
+
+    if not may_run_user_code(file, variables):
+        forgo_pandas()
+        ctx.call_on_close(allow_pandas)
+
+
+def _run_as_batch(compiled: CompiledPipeline, options: SparkOptions, view: ViewOptions, form: str | None) -> int:
+    """Run a pipeline in batch mode on Spark; gives the exit code."""
+    from flowrun.cli.batch import run_batch_job
+    from flowrun.core.optional_pandas import allow_pandas
+
+    allow_pandas()  # Spark may want it
+    return run_batch_job(compiled, options, view, form)
+
+
 def _run_with_results(job: JobRun, plan: Plan, form: str | None, *, show_traceback: bool) -> int:
     """Run a job while the rows of a SELECT are shown as is wanted; gives the exit code."""
     from flowrun.cli.job import run_job
@@ -180,6 +206,19 @@ def _refuse(*given: tuple[str, object]) -> None:
     for option, value in given:
         if value:
             raise click.UsageError(f"{option} goes with --mode streaming: a batch keeps no state")
+
+
+def _refuse_spark(spark: SparkArguments) -> None:
+    """Raise UsageError for options of Spark that a stream of this process cannot have."""
+    if spark.are_given:
+        raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch or --on spark")
+
+
+def _refuse_on_spark(*given: tuple[str, object]) -> None:
+    """Raise UsageError for an option that a stream on Spark cannot have."""
+    for option, value in given:
+        if value:
+            raise click.UsageError(f"{option} does not go with --on spark, which runs streams in Spark's executors")
 
 
 def _refuse_for_programs(*given: tuple[str, object]) -> None:

@@ -1,0 +1,156 @@
+"""`flowrun run FILE --on spark` on executors that are processes: what dies is replaced, and nothing is left behind."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
+from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.spark.streams.executors import STARTS_WITHIN_S, all_end, descendants, on_spark, task_executors, victim
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ends processes with their parents")
+
+ENDS_WITHIN_S = 200
+VICTIMS = ("task executor", "Python worker", "executor")
+
+
+def newest(folder: Path) -> int:
+    found = checkpoints(folder / "state")
+    return int(found[-1].name.removeprefix("chk-")) if found else 0
+
+
+def is_under_way(folder: Path) -> bool:
+    return newest(folder) > 2
+
+
+@pytest.mark.parametrize("unaligned", ["true", "false"])
+@pytest.mark.parametrize("what", VICTIMS)
+def test_what_is_killed_is_replaced_and_every_row_counts_once(tmp_path: Path, what: str, unaligned: str) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % unaligned, rows=200_000)
+    with on_spark(file, cwd=tmp_path) as run:
+        wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
+        everything = descendants(run.pid)
+        kill(victim(run, what))
+        _, said = run.communicate(timeout=ENDS_WITHIN_S)
+        assert run.returncode == 0, said
+        assert "restarts: 1" in said
+        assert all_end(everything)
+    check_counts(tmp_path, 200_000)
+
+
+def test_all_may_be_killed_again_and_again(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=300_000)
+    with on_spark(file, cwd=tmp_path) as run:
+        for what in ("task executor", "Python worker", "task executor"):
+            before = newest(tmp_path)
+            wait_for(lambda: newest(tmp_path) > before + 2, run, STARTS_WITHIN_S)  # noqa: B023 - of this round
+            kill(victim(run, what))
+        _, said = run.communicate(timeout=ENDS_WITHIN_S)
+        assert run.returncode == 0, said
+    check_counts(tmp_path, 300_000)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_the_command_is_the_end_of_all(tmp_path: Path, number: signal.Signals) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=10_000_000)
+    with on_spark(file, cwd=tmp_path) as run:
+        wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
+        everything = descendants(run.pid)
+        assert len(everything) > 6
+        kill(run.pid, number)
+        _, said = run.communicate(timeout=60)
+        assert all_end(everything)
+    if number is not signal.SIGKILL:
+        assert run.returncode == 130, said
+        assert "resume with:" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_ended_while_spark_starts_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with on_spark(write_pipeline(tmp_path), cwd=tmp_path) as run:
+        wait_for(lambda: len(descendants(run.pid)) > 1, run, STARTS_WITHIN_S)
+        everything = descendants(run.pid)
+        kill(run.pid, number)
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 130, said
+        assert all_end(everything)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_savepoint_of_spark_goes_on_in_one_process_and_the_other_way_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="c", dir="/tmp") as controls:  # jobs of other tests have the same name
+        monkeypatch.setenv("FLOWRUN_RUNTIME_DIR", controls)
+        file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=400_000)
+        with on_spark(file, cwd=tmp_path) as run:
+            wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
+            saved = stop_with_savepoint(tmp_path)
+            _, said = run.communicate(timeout=60)
+            assert run.returncode == 0, said
+        with started("run", file, "--workers", 0, "--from-savepoint", saved, cwd=tmp_path) as run:
+            known = newest(tmp_path)
+            wait_for(lambda: newest(tmp_path) > known + 2, run)
+            saved = stop_with_savepoint(tmp_path)
+            _, said = run.communicate(timeout=60)
+            assert run.returncode == 0, said
+        with on_spark(file, "-p", 3, "--from-savepoint", saved, cwd=tmp_path) as run:
+            _, said = run.communicate(timeout=ENDS_WITHIN_S)
+            assert run.returncode == 0, said
+            assert "resuming from savepoint" in said
+    check_counts(tmp_path, 400_000)
+
+
+def stop_with_savepoint(folder: Path) -> str:
+    with started("stop", "counted", "--savepoint=sp", cwd=folder) as stop:
+        out, said = stop.communicate(timeout=60)
+    found = re.search(r"--from-savepoint (\S+)", out + said)
+    assert found is not None, out + said
+    return shlex.split(found[1])[0]
+
+
+def test_rescaling_brings_task_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="c", dir="/tmp") as controls:
+        monkeypatch.setenv("FLOWRUN_RUNTIME_DIR", controls)
+        file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=400_000)
+        with on_spark(file, "-p", 1, cwd=tmp_path) as run:
+            wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
+            assert len(task_executors(run, 1)) == 1
+            with started("rescale", "counted", "-p", 2, cwd=tmp_path) as rescale:
+                _, said = rescale.communicate(timeout=120)
+                assert rescale.returncode == 0, said
+            assert len(task_executors(run, 2)) == 2
+            _, said = run.communicate(timeout=ENDS_WITHIN_S)
+            assert run.returncode == 0, said
+    check_counts(tmp_path, 400_000)
+
+
+def test_too_few_cores_are_an_error_that_says_so(tmp_path: Path) -> None:
+    with on_spark(
+        write_pipeline(tmp_path), "--task-executors", 3, "--patience", "90s", cwd=tmp_path, master="local-cluster[1,1,1024]"
+    ) as run:  # fmt: skip
+        _, said = run.communicate(timeout=ENDS_WITHIN_S)
+    assert run.returncode == 1
+    assert "Spark started 1 of 3 task executors within 90 s: its executors have no more free cores" in said
+    assert "--task-executors 1" in said
+    assert said.count("error:") == 1
+    assert "WARNING" not in said
+
+
+def test_a_python_without_flowrun_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = Path(f"/usr/bin/python3.{sys.version_info.minor}")
+    if not bare.exists() or (Path(sys.executable).resolve().parent == bare.parent and sys.prefix == sys.base_prefix):
+        pytest.skip("there is no Python without packages")
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    with on_spark(write_pipeline(tmp_path), cwd=tmp_path) as run:
+        _, said = run.communicate(timeout=ENDS_WITHIN_S)
+    assert run.returncode == 2, said
+    assert "ModuleNotFoundError" in said
+    assert "install flowrun, of the same version, in the Python of Spark's executors" in said
