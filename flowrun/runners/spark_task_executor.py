@@ -97,7 +97,7 @@ def _serve(orders: Orders) -> None:
     credentials = Credentials(secret_of_text(orders.secret, "this run"))
     manager = TcpAddress(orders.host, orders.port)
     name = worker_name(orders.number, secrets.token_hex(3))
-    link = find_job_manager(manager, Introduction(ROLE, name), credentials, PATIENCE_S)
+    link, _ = find_job_manager((manager,), Introduction(ROLE, name), credentials, PATIENCE_S)
     data_address = TcpAddress(_own_host(manager), 0)
     offer = WorkerOffer(data_address, credentials, orders.slots, compile_opening, orders.resources)
     serve_job_manager(link, offer, name)
