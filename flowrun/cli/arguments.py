@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from flowrun.core.cores import usable_cores
 from flowrun.core.record import record
 from flowrun.masking import learn_secret
 
@@ -34,6 +35,22 @@ def parse_assignments(given: Iterable[str], option: str) -> dict[str, str]:
     return pairs
 
 
+class _ParallelismType(click.ParamType[int]):
+    """A number of at least 1, or `auto` for the number of processor cores."""
+
+    name = "parallelism"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none.
+        """
+        if value == "auto":
+            return usable_cores()
+        return int(click.IntRange(1).convert(value, param, ctx))
+
+
 def compile_options(command: F) -> F:
     """Add --var, --secret-var, --set and --parallelism: the options of every command that compiles a pipeline."""
 
@@ -44,7 +61,11 @@ def compile_options(command: F) -> F:
     decorated: Any = with_secrets
     for decorate in (
         click.option(
-            "-p", "--parallelism", type=click.IntRange(1), help="Parallelism of steps that do not set their own."
+            "-p",
+            "--parallelism",
+            type=_ParallelismType(),
+            metavar="N|auto",
+            help="Parallelism of steps that do not set their own; auto: as many as there are processor cores.",
         ),
         click.option(
             "--set",

@@ -66,8 +66,8 @@ def up(
     Jobs are run with `flowrun run FILE --cluster HOST:PORT`. Each slot that a job is given is a process of its own.
     """
     from flowrun.cli.session import SessionOptions, run_session
+    from flowrun.core.cores import usable_cores
     from flowrun.runners.session.warm_up import warm_up
-    from flowrun.runners.workers import usable_cores
     from flowrun.runtime.process import tune_process
     from flowrun.runtime.rpc.address import TcpAddress
 

@@ -73,10 +73,10 @@ def taskmanager(
 
     The pipeline's Python functions run here: whoever knows the secret can have it run code.
     """
+    from flowrun.core.cores import usable_cores
     from flowrun.core.units import parse_duration_ms
     from flowrun.runners.job_text import compile_opening
     from flowrun.runners.session.warm_up import warm_up
-    from flowrun.runners.workers import usable_cores
     from flowrun.runtime.cluster.job_files import users_cache
     from flowrun.runtime.cluster.task_manager import TaskManagerOptions, run_task_manager
     from flowrun.runtime.cluster.worker_process import WorkerOffer

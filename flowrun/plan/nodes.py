@@ -401,6 +401,8 @@ class Settings:
     """Settings of a pipeline that its meaning or its graph depends on; runtime tuning included. Durations in ms, sizes in bytes."""
 
     parallelism: int = 1
+    auto_parallelism: bool = False
+    """Whether `parallelism` is what this process has cores for: others are told the number."""
     max_parallelism: int | None = None
     buffer_timeout_ms: int = 100
     object_reuse: bool = True

@@ -46,6 +46,8 @@ def text_to_keep(
             kept_overrides[key] = f"${{{name}}}"
         else:
             kept_overrides[key] = value
+    if plan.settings.auto_parallelism:  # other machines, and later runs, have other cores
+        kept_overrides["settings.parallelism"] = str(plan.settings.parallelism)
     return PipelineText(
         file_name=str(path),
         text=plan.text,
@@ -61,7 +63,7 @@ def withheld_values(kept: PipelineText, variables: Mapping[str, str], overrides:
     """The values of what `kept.withheld` names, from the command line that the text was kept of."""
     values = {name: variables[name] for name in kept.withheld if name in variables}
     for key, value in overrides.items():
-        if kept.overrides.get(key) != value:
+        if kept.overrides.get(key) == f"${{{_variable_instead(key)}}}":
             values[_variable_instead(key)] = value
     return values
 

@@ -192,6 +192,8 @@ def compile_environment(
         if isinstance(source.factory, SourceOperatorFactory):  # it was made with the program's own settings
             source.factory = replace(source.factory, batch_rows=environment.settings.job.batch_rows)
     graph, job_graph = environment.graphs()
+    if overrides.get("settings.parallelism") == "auto":  # other machines, and later runs, have other cores
+        overrides = {**overrides, "settings.parallelism": str(graph.settings.parallelism)}
     text = text or program_text_to_keep(path, variables, overrides)
     return CompiledProgram(environment.name, environment.sinks, graph, job_graph, text)
 

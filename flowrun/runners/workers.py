@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from flowrun.api.source import KnowsRows
+from flowrun.core.cores import usable_cores
 from flowrun.core.resources import ResourceProfile
 from flowrun.errors import PipelineError
 from flowrun.graph.execution_graph import build_execution_graph
@@ -83,11 +83,6 @@ def _needs_the_command(operator: str, but: str, remedy: str) -> PipelineError:
         f"'{operator}' works in the command's own process only, and {but}",
         hint=f"{remedy}, or write to another connector",
     )
-
-
-def usable_cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_process(job_graph: JobGraph) -> Iterator[str]:

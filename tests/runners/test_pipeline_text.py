@@ -11,7 +11,7 @@ import pytest
 from flowrun.errors import PipelineError
 from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
 from flowrun.runners.compile import compile_kept, compile_pipeline
-from flowrun.runners.pipeline_text import check_folders, functions_folder, text_to_keep
+from flowrun.runners.pipeline_text import check_folders, functions_folder, text_to_keep, withheld_values
 from flowrun.state.checkpoints import PipelineText
 
 TEXT = """\
@@ -147,3 +147,31 @@ def test_the_folder_to_name_is_said_only_where_it_is_needed(path: Path, monkeypa
     assert functions_folder(replace(kept, text="sources: {}")) is None
     monkeypatch.chdir(path.parent)
     assert functions_folder(kept) is None
+
+
+@pytest.mark.parametrize("where", ["file", "command line", "script"])
+def test_auto_is_a_number_from_then_on(path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setenv("SINK", "print")
+    monkeypatch.setattr("flowrun.frontend.settings.reading.usable_cores", lambda: 3)
+    overrides = {"settings.parallelism": "auto"} if where == "command line" else {}
+    if where == "file":
+        path.write_text(TEXT.replace("parallelism: 1", "parallelism: auto"))
+    if where == "script":
+        path = path.with_suffix(".sql")
+        path.write_text(
+            "SET 'parallelism.default' = 'auto';\n"
+            "CREATE TABLE n (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '${ROWS}');\nSELECT id FROM n;\n"
+        )
+    compiled = compile_pipeline(path, {"ROWS": "7"}, overrides)
+    assert {v.parallelism for v in compiled.job_graph.vertices} == {3}
+    assert compiled.text.overrides == {"settings.parallelism": "3"}
+    assert withheld_values(compiled.text, {"ROWS": "7"}, overrides) == {}
+    monkeypatch.setattr("flowrun.frontend.settings.reading.usable_cores", lambda: 8)
+    again = compile_kept(compiled.text, functions_from=path.parent)
+    assert {v.parallelism for v in again.job_graph.vertices} == {3}, "as the state was, whatever this machine has"
+
+
+def test_what_is_neither_a_number_nor_auto_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SINK", "print")
+    with pytest.raises(PipelineError, match="'parallelism' expects a whole number of at least 1, or auto, got"):
+        compile_pipeline(path, {"ROWS": "7"}, {"settings.parallelism": "all"})

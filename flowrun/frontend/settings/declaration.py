@@ -24,7 +24,10 @@ SETTINGS = RecordSpec(
     "Settings of the whole pipeline.",
     (
         KeySpec(
-            "parallelism", PARALLELISM, "Subtasks of every operator that sets no parallelism of its own.", default="1"
+            "parallelism",
+            IntegerValue(1, 32_768, auto=True),
+            "Subtasks of every operator that sets no parallelism of its own; `auto`: as many as this process may use processor cores.",
+            default="1",
         ),
         KeySpec(
             "max_parallelism",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
+from flowrun.core.cores import usable_cores
 from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import OnError
 from flowrun.errors import PipelineError
@@ -16,7 +17,7 @@ from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.trees.checking import check_document
 from flowrun.frontend.trees.nodes import YamlMapping
 from flowrun.frontend.trees.overrides import OVERRIDE_FILE, apply_overrides
-from flowrun.frontend.trees.spec import RecordValue, Section
+from flowrun.frontend.trees.spec import AUTO, RecordValue, Section
 from flowrun.operators.function_scope import listed_packages, package_problem
 from flowrun.plan.nodes import Settings
 
@@ -26,7 +27,8 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
     if section is None:
         return Settings()
     default = Settings()
-    parallelism = section.integer("parallelism") or default.parallelism
+    given = section.integer("parallelism")
+    parallelism = usable_cores() if given == AUTO else given or default.parallelism
     max_parallelism = section.integer("max_parallelism")
     if max_parallelism is not None and max_parallelism < parallelism:
         diagnostics.error(
@@ -44,6 +46,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
     mode = section.text("mode") or default.mode
     return Settings(
         parallelism=parallelism,
+        auto_parallelism=given == AUTO,
         max_parallelism=max_parallelism,
         buffer_timeout_ms=or_default(section.integer("buffer_timeout"), default.buffer_timeout_ms),
         object_reuse=or_default(section.flag("object_reuse"), default.object_reuse),

@@ -236,6 +236,8 @@ class _Checker:
 
     def _integer(self, node: YamlScalar, spec: specs.IntegerValue, name: str) -> int:
         text = node.text.strip()
+        if spec.auto and text == "auto":
+            return specs.AUTO
         if _INTEGER.fullmatch(text) is None:
             raise self._fail(f"'{name}' expects {expectation(spec)}, got {describe(node)}", node.location)
         if len(text) > 24 or not -(2**63) <= int(text) < 2**63:
@@ -295,7 +297,7 @@ def expectation(spec: specs.ScalarValue) -> str:
             return spec.what
         case specs.IntegerValue():
             lower = f" of at least {spec.minimum}" if spec.minimum is not None else ""
-            return f"a whole number{lower}"
+            return f"a whole number{lower}" + (", or auto" if spec.auto else "")
         case specs.NumberValue():
             return "a number greater than 0" if spec.positive else "a number"
         case specs.BooleanValue():

@@ -26,12 +26,17 @@ class TextValue:
     pattern_doc: str = ""
 
 
+AUTO = 0
+"""What `auto` becomes where numbers are at least 1."""
+
+
 @record
 class IntegerValue:
-    """A whole number within bounds."""
+    """A whole number within bounds, or the word `auto` if that is allowed, which becomes `AUTO`."""
 
     minimum: int | None = None
     maximum: int | None = None
+    auto: bool = False
 
 
 @record

@@ -108,7 +108,8 @@ def _scalar(spec: specs.ScalarValue) -> Json:
             return _or_reference({"type": "string", "pattern": f"^{spec.pattern}$"})
         case specs.IntegerValue():
             bounds = {"minimum": spec.minimum, "maximum": spec.maximum}
-            return _or_reference({"type": "integer", **{k: v for k, v in bounds.items() if v is not None}})
+            auto = [{"const": "auto"}] if spec.auto else []
+            return _or_reference({"type": "integer", **{k: v for k, v in bounds.items() if v is not None}}, *auto)
         case specs.NumberValue():
             return _or_reference({"type": "number", **({"exclusiveMinimum": 0} if spec.positive else {})})
         case specs.BooleanValue():

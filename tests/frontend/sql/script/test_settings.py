@@ -83,7 +83,7 @@ def test_unknown_keys_are_warnings(statement: str, message: str, hint: str | Non
 @pytest.mark.parametrize(
     ("statement", "place", "message"),
     [
-        ("SET 'parallelism.default' = 'many'", "1:29", "'parallelism.default' expects a whole number of at least 1, got 'many'"),
+        ("SET 'parallelism.default' = 'many'", "1:29", "'parallelism.default' expects a whole number of at least 1, or auto, got 'many'"),
         ("SET 'execution.checkpointing.interval' = '10x'", "1:42", "'execution.checkpointing.interval' expects a duration"),
         ("SET 'restart-strategy' = 'sometimes'", "1:26", "'restart-strategy' must be one of none, fixed_delay"),
         ("SET 'table.exec.state.ttl' = 'long'", "1:30", "'table.exec.state.ttl' expects a duration"),
