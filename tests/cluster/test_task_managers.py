@@ -163,3 +163,30 @@ def test_programs_run_on_task_managers(tmp_path: Path) -> None:
         _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
     assert sorted(row["n"] for row in json_rows(tmp_path / "out")) == list(range(0, 2000, 2))  # type: ignore[type-var]
+
+
+@pytest.mark.exhaustive
+def test_each_slot_of_a_task_manager_is_a_process_which_is_replaced_when_it_dies(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=40_000)
+    place, secret = f"127.0.0.1:{free_port()}", tmp_path / "secret"
+    with started("jobmanager", file, "--listen", place, "--secret-file", secret, "--no-live", cwd=tmp_path) as run:
+        wait_for(secret.exists, run)
+        joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 3, "--patience", "1s")
+        with started(*joining, cwd=tmp_path) as manager:
+            wait_for(lambda: newest(tmp_path), run)
+            (session,) = children(manager.pid)
+            (forks,) = children(session)
+            workers = children(forks)
+            assert len(workers) == 3
+            for worker in workers:
+                kill(worker)
+            known = newest(tmp_path)
+            wait_for(lambda: newest(tmp_path) > known + 1, run)
+            _, said = run.communicate(timeout=60)
+            assert run.returncode == 0, said
+            _, said = manager.communicate(timeout=30)
+            assert manager.returncode == 1
+            assert said.count("was killed by SIGKILL: another takes its place") == 3
+            assert "the job manager is gone (it closed the connections)" in said
+            assert "no job manager was found within 1 s" in said
+    check_counts(tmp_path, 40_000)

@@ -4,8 +4,8 @@
                         ──forks──▶ session …
 
 Each session is a process of its own, so nothing of one job manager's job is left for the next: no imported function, no working
-directory, no thread that hangs. A session that dies is replaced as well. If a dispatcher listens there, the session does not run subtasks
-itself but has a worker process for every slot that is given to a job.
+directory, no thread that hangs. A session that dies is replaced as well. It runs subtasks itself only if it has one slot; else it has a
+worker process for every slot, and where a dispatcher listens, for every slot that is given to a job (`task_manager_workers`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError, RefusedError
 from flowrun.runtime.cluster.fork_server import check_no_threads, die_with_parent, end_process
 from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
-from flowrun.runtime.cluster.session_task_manager import serve_dispatcher
+from flowrun.runtime.cluster.task_manager_workers import serve_dispatcher, serve_with_processes
 from flowrun.runtime.cluster.worker_process import ROLE, WorkerOffer, serve_job_manager
 from flowrun.runtime.rpc.address import Address
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -146,6 +146,8 @@ def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
         )
         if link.peer.role == DISPATCHER_ROLE:
             reason = serve_dispatcher(link, address, offer, name)
+        elif offer.slots > 1:
+            reason = serve_with_processes(link, address, offer, name)
         else:
             reason = serve_job_manager(link, offer, name)
     except ClusterError as error:

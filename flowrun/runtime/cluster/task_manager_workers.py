@@ -1,4 +1,4 @@
-"""A task manager in a session cluster: starts a worker process for every slot that the dispatcher gives to a job."""
+"""The worker processes of a task manager: one for each slot, as a process has one interpreter lock, and so uses one core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import partial
 from flowrun.core.clock import ForwardClock, SystemClock
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
-from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded
+from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded, ServerGone
 from flowrun.runtime.cluster.session_messages import (
     SESSION_RESOURCES,
     TASK_MANAGER,
@@ -30,6 +30,10 @@ from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.rpc.link import Link, open_link
 from flowrun.runtime.timers import TimerThread
 
+AFTER_A_DEATH_MS = 1_000
+"""Before a worker takes the place of one that failed, so that one that cannot begin does not keep a core busy."""
+UNREACHABLE = 3
+"""Exit code of a worker whose job manager is not there."""
 _EVERY_HOST = ("0.0.0.0", "::")
 
 _log = logging.getLogger(__name__)
@@ -73,6 +77,76 @@ def serve_dispatcher(link: Link, dispatcher: Address, offer: WorkerOffer, name: 
     return reasons[0]
 
 
+def serve_with_processes(link: Link, job_manager: Address, offer: WorkerOffer, name: str) -> str:
+    """Serve the job manager of one pipeline with a process for each slot until all their connections are closed; gives the reason why.
+
+    To be called before the process starts a thread.
+
+    Args:
+        link: to the job manager, by which it was found; it is closed, as each process has one of its own.
+        job_manager: its address.
+        offer: what this task manager brings.
+        name: of this task manager, unique in the cluster.
+    """
+    link.stream.close()
+    forks = ForkServer(partial(_run_worker, offer, job_manager))
+    workers = _WorkersOfOneJob(forks)
+    forks.listen(workers.hear)
+    try:
+        for number in range(1, offer.slots + 1):
+            workers.start(_as_text(WorkerAssignment(f"{name}-{number}", str(job_manager), 1)))
+        return workers.wait()
+    finally:
+        forks.close()
+
+
+class _WorkersOfOneJob:
+    """Worker processes that are replaced when they die, until the job manager is gone."""
+
+    def __init__(self, forks: ForkServer) -> None:
+        self._forks = forks
+        clock = ForwardClock(SystemClock())
+        self._timers = TimerThread(clock)
+        self._lock = threading.Lock()
+        self._living: set[str] = set()
+        self._reason = ""
+        self._over = threading.Event()
+
+    def start(self, name: str) -> None:
+        with self._lock:
+            self._living.add(name)
+        try:
+            self._forks.spawn(name)
+        except ClusterError as error:
+            self._end(name, error.message)
+
+    def hear(self, event: ForkEvent) -> None:
+        """Something has become of a process."""
+        if isinstance(event, ServerGone):
+            self._reason = "the process that forks workers was ended from outside"
+            self._over.set()
+        if not isinstance(event, ProcessEnded):
+            return
+        if event.exit_code in (0, UNREACHABLE):
+            self._end(event.name, "it closed the connections")
+        else:
+            _log.warning("worker %s %s: another takes its place", _assignment(event.name).worker, event)
+            self._timers.after(AFTER_A_DEATH_MS, partial(self.start, event.name))
+
+    def wait(self) -> str:
+        """Why all of them have ended, once they have."""
+        self._over.wait()
+        self._timers.close()
+        return self._reason
+
+    def _end(self, name: str, reason: str) -> None:
+        with self._lock:
+            self._living.discard(name)
+            self._reason = reason
+            if not self._living:
+                self._over.set()
+
+
 @record(eq=False)
 class _Workers:
     """The worker processes of this task manager."""
@@ -109,7 +183,7 @@ def _run_worker(offer: WorkerOffer, dispatcher: Address, text: str) -> None:
         link = open_link(place, own, Purpose.CONTROL, offer.credentials, roles=roles)
     except ClusterError as error:  # such as that the job is over
         _log.warning("worker %s does not reach its job manager: %s", assignment.worker, error.message)
-        sys.exit(1)
+        sys.exit(UNREACHABLE)
     serve_job_manager(link, replace(offer, slots=assignment.slots), assignment.worker)
     os._exit(0)  # subtasks may still be at work: nobody needs them
 
