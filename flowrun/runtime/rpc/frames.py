@@ -129,7 +129,10 @@ class FrameWriter:
             raise ClusterError(
                 f"a message of {length} bytes is too long for {self._peer}; the limit is {self._limit_bytes}"
             )
-        frame = [memoryview(_LENGTH.pack(length)), *content]
+        return self.write_pieces([memoryview(_LENGTH.pack(length)), *content])
+
+    def write_pieces(self, frame: Sequence[memoryview]) -> bool:
+        """Write bytes that are a frame of another form; False if the connection is closed."""
         failure: ClusterError | None = None
         with self._changed:
             if self._closed:

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +39,8 @@ from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote.batches import BatchDecoder, BatchEncoder
 from flowrun.runtime.network.remote.data_server import DataServer
 from flowrun.runtime.rpc.address import TcpAddress, UnixAddress
-from flowrun.runtime.rpc.handshake import Introduction
-from flowrun.runtime.rpc.link import Credentials
+from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.link import Credentials, Link
 from flowrun.runtime.rpc.secret import SharedSecret
 from flowrun.runtime.timers import TimerThread
 
@@ -191,6 +192,47 @@ def test_what_is_read_waits_for_its_producer(exchange: Exchange) -> None:
     partition.finish()
     reader.end()
     assert same(reader.rows, rows([2], [2]))
+
+
+def test_an_attempt_that_is_over_is_not_waited_for(exchange: Exchange) -> None:
+    exchange.partition("first")
+    reader = Reader(exchange.gate("third"))
+    exchange.partition("second")
+    began = time.monotonic()
+    late = Reader(exchange.gate("first"))
+    late.end()
+    assert time.monotonic() - began < 10
+    assert "of attempt first is there no more: that attempt is over" in str(late.error)
+    assert reader.error is None, "of one that was never there nobody knows whether it comes"
+    exchange.partition("third").finish()
+    reader.end()
+    assert reader.error is None
+
+
+def test_a_writer_that_does_not_read_holds_up_no_reader(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests, credits and their ends are written by tasks and timers, which must not wait for another process."""
+    monkeypatch.setattr("flowrun.runtime.rpc.link.DATA_BUFFER_BYTES", 1 << 16)
+    stuck = threading.Event()
+    server = exchange.writer.data
+    read = server._serve
+    held: list[Link] = []
+
+    def keep(link: Link) -> None:
+        held.append(link)
+        stuck.set()
+
+    server._server._on_link[Purpose.DATA] = keep
+    connection = exchange.reader.data.connect(str(server.address))
+    assert stuck.wait(10)
+    began = time.monotonic()
+    with suppress(ClusterError):
+        for _ in range(50_000):
+            connection.add_credit(1, 1)
+    connection.cancel(1)
+    assert time.monotonic() - began < 30
+    connection.close()
+    held[0].stream.close()
+    server._server._on_link[Purpose.DATA] = read
 
 
 def test_the_end_of_the_other_process_is_an_error_with_its_name(exchange: Exchange) -> None:

@@ -137,7 +137,7 @@ def test_a_thousand_idle_connections_lock_nobody_out() -> None:
                 idle.enter_context(running.raw())
             began = time.monotonic()
             client, server = running.pair()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
             assert server.peer == TASKMANAGER
             assert running.server.strangers <= 64
             assert sum(t.name == "flowrun-handshake" for t in threading.enumerate()) <= 64 + 8

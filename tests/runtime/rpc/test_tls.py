@@ -174,7 +174,7 @@ def test_a_client_without_a_certificate_or_with_old_tls_is_dropped(
 
 
 def test_silence_in_the_handshake_is_bounded(folders: dict[str, Path]) -> None:
-    limits = ServerLimits(strangers=4, handshake_ms=200)
+    limits = ServerLimits(strangers=4, handshake_ms=1_000)
     with running_server(credentials=tls(folders, "one"), limits=limits) as running:
         silent = [running.raw() for _ in range(20)]
         client, _ = running.pair(credentials=tls(folders, "two"))

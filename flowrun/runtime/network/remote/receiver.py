@@ -45,6 +45,7 @@ class DataConnection:
 
     def __init__(self, frames: DataFrames, on_close: Callable[[DataConnection], None]) -> None:
         self._frames = frames
+        self._requests = frames.requests(self._fail)
         self._on_close = on_close
         self._lock = threading.Lock()
         self._channels: dict[int, RemoteInputChannel] = {}
@@ -73,21 +74,20 @@ class DataConnection:
 
     def request(self, number: int, request: PartitionRequest) -> None:
         """Ask for the subpartition of a channel that knows its number: the answer may come at once. Raises ClusterError as `register`."""
-        self._frames.write(FrameKind.PARTITION_REQUEST, number, [encode(request, PartitionRequest)])
+        if not self._requests.write(FrameKind.PARTITION_REQUEST, number, encode(request, PartitionRequest)):
+            raise self._over()
 
     def add_credit(self, number: int, slots: int) -> None:
         """The sender may send so much more. Raises ClusterError: the connection is over."""
-        self._frames.write(FrameKind.ADD_CREDIT, number, slots=slots)
+        if not self._requests.write(FrameKind.ADD_CREDIT, number, slots=slots):
+            raise self._over()
 
     def cancel(self, number: int) -> None:
         """A channel is read no more. Does nothing once the connection is over."""
         with self._lock:
             known = self._channels.pop(number, None) is not None and self._failure is None
         if known:
-            try:
-                self._frames.write(FrameKind.CANCEL_PARTITION_REQUEST, number)
-            except ClusterError as error:
-                self._fail(error)
+            self._requests.write(FrameKind.CANCEL_PARTITION_REQUEST, number)
 
     def close(self) -> None:
         """End the connection; its channels fail. Idempotent."""
@@ -133,6 +133,9 @@ class DataConnection:
             case _:
                 raise ClusterError(f"{self.peer} sent a frame of kind {head.kind}, which is not for who reads")
 
+    def _over(self) -> ClusterError:
+        return self._failure or ClusterError(f"the connection to {self.peer} is over")
+
     def _fail(self, failure: ClusterError) -> None:
         """The connection is over. Its channels fail a moment later: if the other process died, the job master hears of that first,
         and names it as the cause.
@@ -143,7 +146,7 @@ class DataConnection:
             self._failure = failure
             channels = list(self._channels.values())
             self._channels.clear()
-        self._frames.close()
+        self._requests.close()
         for channel in channels:
             channel.fail_later(failure)
         self._on_close(self)

@@ -14,6 +14,9 @@ from flowrun.runtime.timers import Timer, TimerThread
 WAIT_MS = 30_000
 """How long a partition is waited for: its producer is deployed before its consumer, but to another process."""
 
+REMEMBERED = 10_000
+"""Partitions that were removed: the attempts that wrote them are over."""
+
 Opened = Callable[[ResultPartition | ClusterError], None]
 """Is told of a partition that was asked for, or why there is none. By any thread; must not block."""
 
@@ -39,6 +42,8 @@ class PartitionRegistry:
         self._lock = threading.Lock()
         self._partitions: dict[PartitionKey, ResultPartition] = {}
         self._waiting: dict[PartitionKey, list[tuple[Opened, Timer]]] = {}
+        self._gone: dict[PartitionKey, None] = {}
+        """Those that were removed last, so that nobody waits for them."""
 
     def add(self, key: PartitionKey, partition: ResultPartition) -> None:
         """A partition can be read from now on."""
@@ -50,19 +55,28 @@ class PartitionRegistry:
             opened(partition)
 
     def remove(self, key: PartitionKey) -> None:
-        """A partition is gone. Idempotent."""
+        """A partition is gone, and does not come again. Idempotent."""
         with self._lock:
             self._partitions.pop(key, None)
+            self._gone[key] = None
+            while len(self._gone) > REMEMBERED:
+                del self._gone[next(iter(self._gone))]
+            waiting = self._waiting.pop(key, [])
+        for opened, timer in waiting:
+            timer.cancel()
+            opened(_no_more(key))
 
     def open(self, key: PartitionKey, opened: Opened) -> None:
         """Have `opened` told of a partition, now or when it is there."""
         with self._lock:
-            partition = self._partitions.get(key)
-            if partition is None:
+            partition, is_gone = self._partitions.get(key), key in self._gone
+            if partition is None and not is_gone:
                 timer = self._timers.after(WAIT_MS, lambda: self._give_up(key, opened))
                 self._waiting.setdefault(key, []).append((opened, timer))
         if partition is not None:
             opened(partition)
+        elif is_gone:
+            opened(_no_more(key))
 
     def _give_up(self, key: PartitionKey, opened: Opened) -> None:
         with self._lock:
@@ -79,3 +93,7 @@ class PartitionRegistry:
                 f"partition {key.partition} of attempt {key.attempt_id} is not there: it was waited for {WAIT_MS // 1000} s"
             )
         )
+
+
+def _no_more(key: PartitionKey) -> ClusterError:
+    return ClusterError(f"partition {key.partition} of attempt {key.attempt_id} is there no more: that attempt is over")

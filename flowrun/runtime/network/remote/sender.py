@@ -33,12 +33,14 @@ _log = logging.getLogger(__name__)
 class _Channel:
     """A subpartition that is read by the other process. `credit` belongs to the lock of the connection, the rest to its writer thread."""
 
-    __slots__ = ("credit", "encoder", "is_closed", "is_ready", "number", "view")
+    __slots__ = ("credit", "encoder", "is_closed", "is_ready", "number", "refusal", "view")
 
     def __init__(self, number: int, credit: int, encoder: BatchEncoder) -> None:
         self.number = number
         self.credit = credit
         self.view: SubpartitionView | None = None
+        self.refusal: Exception | None = None
+        """Why there is no view; the reader is to be told."""
         self.encoder = encoder
         self.is_ready = False
         self.is_closed = False
@@ -161,7 +163,9 @@ class PartitionSender:
                 else:
                     self._wake(channel)
                 return
-        self._refuse(channel, found)
+        with self._changed:
+            channel.refusal = found
+        self._wake(channel)  # it is written by the thread that may wait for the reader
 
     def _release(self, channel: _Channel) -> None:
         with self._changed:
@@ -198,8 +202,10 @@ class PartitionSender:
                         return
                     channel = self._ready.popleft()
                     channel.is_ready = False
-                    view, credit = channel.view, channel.credit
-                if view is not None:
+                    view, credit, refusal = channel.view, channel.credit, channel.refusal
+                if refusal is not None:
+                    self._refuse(channel, refusal)
+                elif view is not None:
                     self._send_next(channel, view, credit)
         except FlowrunError as error:
             _log.info("%s", error)

@@ -15,7 +15,7 @@ The process that reads has connected, and numbers its channels; the one that wri
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from threading import Lock
 from typing import TypeAlias
@@ -26,6 +26,7 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.rpc.byte_stream import ByteStream
+from flowrun.runtime.rpc.frames import FrameWriter
 
 _HEAD = struct.Struct(">BBIIQQII")
 """Kind, flags, count, bytes of the payload, channel, sequence, backlog, slots."""
@@ -33,6 +34,8 @@ _MOST_PAYLOAD_BYTES = 1 << 31
 """Of one frame: a single row, or a dictionary, that no cut makes smaller may be large."""
 _FIRST_BYTES = 32 << 20
 """So much is allocated when a long frame begins; then as much again as has come."""
+_MOST_REQUEST_BYTES = 16 << 20
+"""Of requests and credits that may wait for a peer that does not read them."""
 _STUCK_MS = 60_000
 """A peer that reads nothing for so long is lost."""
 
@@ -89,8 +92,36 @@ class Head:
     slots: int
 
 
+def _head(head: Head) -> memoryview:
+    return memoryview(
+        _HEAD.pack(head.kind, head.flags, head.count, head.size, head.channel, head.sequence, head.backlog, head.slots)
+    )
+
+
+class RequestWriter:
+    """Writes the frames of who reads rows, from any thread, and never waits: they are short, and what the kernel does not take waits.
+
+    Args:
+        stream: of the connection.
+        peer: the other process, for messages.
+        on_failure: is told once why nothing can be written any more, on whichever thread notices.
+    """
+
+    def __init__(self, stream: ByteStream, peer: str, on_failure: Callable[[ClusterError], None]) -> None:
+        self._writer = FrameWriter(stream, peer, on_failure, most_waiting_bytes=_MOST_REQUEST_BYTES)
+
+    def write(self, kind: FrameKind, channel: int, payload: bytes = b"", slots: int = 0) -> bool:
+        """Write a frame; False if the connection is over."""
+        head = _head(Head(kind, 0, 1, len(payload), channel, 0, 0, slots))
+        return self._writer.write_pieces([head, memoryview(payload)] if payload else [head])
+
+    def close(self) -> None:
+        """Write nothing more, and end the connection. Idempotent."""
+        self._writer.close()
+
+
 class DataFrames:
-    """Writes and reads the frames of one connection: `write` from any thread, `read` from one.
+    """Writes and reads the frames of one connection: `write` from one thread, which may wait, `read` from another.
 
     Args:
         stream: of the connection.
@@ -124,10 +155,7 @@ class DataFrames:
         size = sum(view.nbytes for view in views)
         if size > _MOST_PAYLOAD_BYTES:
             raise ClusterError(f"rows of {size} bytes that cannot be cut do not fit into a frame to {self.peer}")
-        left: Sequence[memoryview] = [
-            memoryview(_HEAD.pack(kind, flags, count, size, channel, sequence, backlog, slots)),
-            *views,
-        ]
+        left: Sequence[memoryview] = [_head(Head(kind, flags, count, size, channel, sequence, backlog, slots)), *views]
         try:
             with self._lock:
                 while left := self._stream.write_nowait(left):
@@ -155,6 +183,10 @@ class DataFrames:
         except OSError as error:
             raise self._failed(error) from error
         return Head(kind, flags, count, size, channel, sequence, backlog, slots), payload
+
+    def requests(self, on_failure: Callable[[ClusterError], None]) -> RequestWriter:
+        """What writes instead of `write` at the end that reads rows."""
+        return RequestWriter(self._stream, self.peer, on_failure)
 
     def _payload(self, size: int) -> pa.Buffer:
         """The payload of a frame. Memory for a long one is taken as its bytes come: a length alone costs nothing."""
