@@ -13,6 +13,8 @@ from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_al
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.end_to_end.running import json_rows
 
+FASTER = ("--set", "sources.rows.rows-per-second=1000000")
+
 
 def numbers(folder: Path, name: str, expression: str = "id", rows: int = 1_000, parallelism: int = 2) -> Path:
     folder.mkdir(exist_ok=True)
@@ -37,8 +39,8 @@ def complete(folder: Path, number: int) -> bool:
 
 
 def test_jobs_are_submitted_followed_and_stopped_and_survive_their_processes(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=40_000, rate=8_000)
-    with session(tmp_path) as cluster:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=200_000, rate=8_000)
+    with session(tmp_path, managers=1, slots=3) as cluster:
         job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
         wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
         listed = cluster.job("counted")
@@ -49,11 +51,11 @@ def test_jobs_are_submitted_followed_and_stopped_and_survive_their_processes(tmp
         stopped = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved")
         path = stopped.stdout.strip()
         assert Path(path).parent == tmp_path / "saved"
-        followed = cluster.flowrun("resume", "--from-savepoint", path, "-p", 3)
+        followed = cluster.flowrun("resume", "--from-savepoint", path, "-p", 3, *FASTER)
         assert "finished" in followed.stderr
         assert [job["state"] for job in cluster.jobs()] == ["finished", "finished"]
         assert "was killed by SIGKILL: another one goes on" in end(cluster)
-    check_counts(tmp_path, 40_000)
+    check_counts(tmp_path, 200_000)
 
 
 def end(cluster: Session) -> str:
@@ -88,7 +90,7 @@ def test_jobs_are_rescaled_within_the_slots_that_there_are(tmp_path: Path) -> No
         wait_for(lambda: cluster.job("counted").get("slots") == 1, cluster.dispatcher)  # as it was rescaled
         cluster.flowrun("stop", "counted", "--savepoint", "saved")
         (saved,) = (tmp_path / "saved").iterdir()
-        cluster.flowrun("resume", "--from-savepoint", saved, "--set", "sources.rows.rows-per-second=1000000")
+        cluster.flowrun("resume", "--from-savepoint", saved, *FASTER)
         end(cluster)
     check_counts(tmp_path, 200_000)
 
@@ -200,7 +202,7 @@ def test_a_standby_takes_the_place_of_a_dispatcher_and_goes_on_with_its_jobs(tmp
         _, said = terminal.communicate(timeout=30)
         assert terminal.returncode == 0, said
         (saved,) = (tmp_path / "saved").iterdir()
-        cluster.flowrun("resume", "--from-savepoint", saved, "--set", "sources.rows.rows-per-second=1000000")
+        cluster.flowrun("resume", "--from-savepoint", saved, *FASTER)
         standby.send_signal(signal.SIGTERM)
         standby.wait(timeout=20)
         assert b"treasure" not in b"".join(p.read_bytes() for p in (tmp_path / "cluster").rglob("*") if p.is_file())
@@ -254,6 +256,6 @@ def test_a_job_is_stopped_with_the_terminal_that_follows_it_but_outlives_one_tha
         assert terminal.returncode == 130
         assert "stopping: with a last checkpoint" in said
         path = said.split("flowrun resume --from-savepoint ")[1].split()[0]
-        cluster.flowrun("resume", "--from-savepoint", path, "--set", "sources.rows.rows-per-second=1000000")
+        cluster.flowrun("resume", "--from-savepoint", path, *FASTER)
         end(cluster)
     check_counts(tmp_path, 100_000)

@@ -117,6 +117,7 @@ def test_nobody_is_looked_for_for_ever(tmp_path: Path) -> None:
     assert "no job manager was found within 0.3 s" in said
 
 
+@pytest.mark.exhaustive
 def test_secret_values_of_the_command_line_reach_the_task_managers_and_nobody_else(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=2_000, rate=1_000_000)
     file.write_text(file.read_text().replace("path: out", "path: '${PLACE}'"))

@@ -94,6 +94,7 @@ def test_one_that_is_killed_comes_back_and_all_end_with_the_cluster() -> None:
     assert not any(map(is_alive, pids))
 
 
+@pytest.mark.exhaustive
 def test_more_slots_bring_more_of_them_as_far_as_spark_has_cores() -> None:
     with WorkerCluster(workers(ThreadSpark(), 1, most=2)) as started:
         started.prepare(4, None)
@@ -129,6 +130,7 @@ def test_nobody_is_waited_for_for_ever(running: int, said: str, monkeypatch: pyt
     assert spark.ended.is_set()
 
 
+@pytest.mark.exhaustive
 def test_one_that_cannot_be_started_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_workers, "_FIRST_PAUSE_S", 0.001)
     gone = threading.Event()
