@@ -344,10 +344,12 @@ class RescalableJob:
         try:
             ticket.wait(_SLICE_MS)
         except StateError as error:
-            if self._cancelled:
+            status = present.status()
+            if self._cancelled or status.restarts > restarts:
                 return False
-            ended = present.status().state.is_terminal
-            reason = "it came to its end" if ended else f"it could not take a checkpoint: {error.message}"
+            reason = (
+                "it came to its end" if status.state.is_terminal else f"it could not take a checkpoint: {error.message}"
+            )
             raise StateError(reason, hint=error.hint) from error
         return True
 

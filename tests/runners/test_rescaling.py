@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flowrun.errors import JobFailedError, StateError
-from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
-from flowrun.runners.recompiling import recompiling
-from flowrun.runners.rescaling import JobVersion, RescalableJob, Rescaling
+from flowrun.runners.rescaling import JobVersion, RescalableJob
 from flowrun.runtime.job_status import JobResult
 from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import json_rows
+from tests.rescalable_jobs import StartNext, start_rescalable, start_version
 
 ROWS = 20_000
 PIPELINE = """
@@ -38,27 +36,12 @@ steps:
 sinks:
   out: {{from: big, connector: filesystem, path: '{folder}/out', format: json}}
 """
-Start = Callable[[JobVersion, JobStateOptions], LocalJob]
 
 
-def start(folder: Path, start_next: Start | None = None, rows: int = ROWS) -> RescalableJob:
+def start(folder: Path, start_next: StartNext = start_version, rows: int = ROWS) -> RescalableJob:
     file = folder / "squares.yaml"
     file.write_text(textwrap.dedent(PIPELINE).format(folder=folder, rows=rows, last=rows - 1))
-    compiled = compile_pipeline(file)
-    again = recompiling(compiled, {}, {})
-
-    def compile_at(parallelism: int) -> JobVersion:
-        found = again.compile(parallelism)
-        return JobVersion(parallelism, found.job_graph, found.text)
-
-    def start_execution(version: JobVersion, options: JobStateOptions) -> LocalJob:
-        return start_embedded(version.job_graph, state=options)
-
-    options = JobStateOptions(str(folder / "state"), compiled.text)
-    job = start_embedded(compiled.job_graph, state=options)
-    first = JobVersion(2, compiled.job_graph, compiled.text)
-    rescaling = Rescaling(compile_at, lambda _: None, start_next or start_execution)
-    return RescalableJob(job, first, options, rescaling)
+    return start_rescalable(file, folder / "state", start_next)
 
 
 def finish(job: RescalableJob) -> JobResult:
