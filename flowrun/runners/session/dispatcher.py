@@ -41,6 +41,8 @@ MOST_ENDED_JOBS = 100
 """That are remembered; the oldest makes room."""
 MOST_LOSSES = 5
 """Job manager processes of one job that may die one after the other, without a checkpoint between them."""
+ANSWER_MS = 10_000
+"""How long a job manager process may take to answer: what it is asked for it only begins."""
 PROCESS_START_MS = 30_000
 """How long an order waits for a job manager process that is being started."""
 
@@ -191,7 +193,9 @@ class Dispatcher:
                 return job.last
             waits_for = progress.status.waits_for and self.slots.waits_for(job_id)
             status = replace(progress.status, job_id=job_id, waits_for=waits_for or progress.status.waits_for)
-            return replace(progress, status=status)
+            with self._lock:
+                if not job.is_over:
+                    job.last = replace(progress, status=status)
         return job.last
 
     def place_order(self, job_id: str, order: Order) -> str:
@@ -317,7 +321,7 @@ class Dispatcher:
 
     def _manager(self, job: _Job) -> JobManagerGateway | None:
         connection = job.connection
-        return None if connection is None else connection.gateway(JobManagerGateway, JOB_MANAGER)
+        return None if connection is None else connection.gateway(JobManagerGateway, JOB_MANAGER, timeout_ms=ANSWER_MS)
 
     def _running(self, job_id: str) -> JobManagerGateway:
         """The job manager of a job, which may be on its way.

@@ -1,0 +1,176 @@
+"""The dispatcher's book of jobs: processes that die, orders, and jobs that another dispatcher had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowrun.core.clock import SystemClock
+from flowrun.errors import ClusterError, StateError
+from flowrun.runners.control import Order
+from flowrun.runners.session.dispatcher import MOST_ENDED_JOBS, MOST_LOSSES, Dispatcher
+from flowrun.runners.session.job_store import JobStore
+from flowrun.runners.session.messages import JobProgress, JobSubmission
+from flowrun.runtime.cluster.job_files import job_files
+from flowrun.runtime.cluster.session_slots import SessionSlots
+from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_status import JobResult, JobStatus
+from flowrun.runtime.lifecycle import JobState
+from flowrun.runtime.rpc.error_values import error_from_value
+from flowrun.runtime.timers import TimerThread
+from flowrun.state.checkpoints import PipelineText
+from flowrun.state.storage.state_path import resolve
+
+FILES = job_files({"mine.py": b"x = 1"})
+
+
+class Connection:
+    """A connection to a job manager process that knows three kinds of orders."""
+
+    def __init__(self) -> None:
+        self.is_gone = False
+
+    def gateway(self, *_: object, **__: object) -> Connection:
+        return self
+
+    def place(self, order: Order) -> str:
+        if order.kind == "rescale":
+            raise StateError("it takes no checkpoints")
+        return f"{order.kind}-1"
+
+    def answer(self, order_id: str) -> dict[str, str]:
+        if self.is_gone:
+            raise ClusterError("gone")
+        return {"state": "pending", "order": order_id}
+
+    def describe(self) -> dict[str, object]:
+        return {"job_id": "of the process", "started_ms": 1, "rows_read": 7}
+
+    def watch(self) -> JobProgress:
+        return JobProgress(JobStatus("of the process", "p", JobState.RUNNING, 1, 2, ()))
+
+
+class World:
+    """A dispatcher whose processes the test starts and ends."""
+
+    def __init__(self, store: JobStore | None = None) -> None:
+        self.spawned: list[str] = []
+        clock = SystemClock()
+        self.dispatcher = Dispatcher(SessionSlots(TimerThread(clock)), self.spawned.append, clock, store)
+
+    def submit(self, withheld: tuple[str, ...] = ()) -> str:
+        kept = PipelineText("p.yaml", "name: p", "/there", withheld=withheld)
+        text = JobText(kept, dict.fromkeys(withheld, "hidden"), FILES.files)
+        return self.dispatcher.submit(JobSubmission("p", text, "f" * 64), FILES.read_file)
+
+    def state(self, job_id: str) -> str:
+        return {job.job_id: job.state for job in self.dispatcher.list_jobs()}[job_id]
+
+
+def finished(job_id: str) -> JobProgress:
+    status = JobStatus(job_id, "p", JobState.FINISHED, 1, 2, ())
+    return JobProgress(status, JobResult(job_id, "p", JobState.FINISHED, 1.0, (), {}, stopped_at="/saved"))
+
+
+def test_a_job_goes_from_its_submission_to_its_end() -> None:
+    world = World()
+    job_id = world.submit()
+    assert (world.spawned, world.state(job_id)) == ([job_id], "created")
+    world.dispatcher.process_started(job_id, 77)
+    process = Connection()
+    world.dispatcher.attach(job_id, process)  # type: ignore[arg-type]
+    assert world.dispatcher.fetch_job(job_id).since_ms is None
+    assert world.dispatcher.read_file(job_id, FILES.files[0].digest) == b"x = 1"
+    with pytest.raises(ClusterError, match="no such file"):
+        world.dispatcher.read_file(job_id, "0" * 64)
+    (listed,) = world.dispatcher.list_jobs()
+    assert (listed.pid, listed.state) == (77, "running")
+    assert world.dispatcher.watch_job(job_id).status.job_id == job_id
+    described = world.dispatcher.describe_job(job_id)
+    assert isinstance(described, dict)
+    assert (described["rows_read"], described["started_ms"]) == (7, listed.started_ms)
+    stop, snapshot = (world.dispatcher.place_order(job_id, Order(kind)) for kind in ("stop", "savepoint"))
+    with pytest.raises(StateError, match="takes no checkpoints"):
+        world.dispatcher.place_order(job_id, Order("rescale", parallelism=2))
+    assert world.dispatcher.answer_order(job_id, stop) == {"state": "pending", "order": "stop-1"}
+    world.dispatcher.end_job(job_id, finished("of the process"), {"rows_read": 9})
+    process.is_gone = True
+    world.dispatcher.process_ended(job_id, "ended with exit code 0")
+    assert world.dispatcher.answer_order(job_id, stop) == {"state": "done", "path": "/saved", "job_state": "finished"}
+    late = world.dispatcher.answer_order(job_id, snapshot)
+    assert isinstance(late, dict)
+    assert late["state"] == "failed"
+    assert world.dispatcher.answer_order(job_id, "unknown") is None
+    assert world.dispatcher.describe_job(job_id) == {"rows_read": 9}
+    assert world.dispatcher.watch_job(job_id).status.job_id == job_id
+    with pytest.raises(ClusterError, match="is over"):
+        world.dispatcher.place_order(job_id, Order("cancel"))
+    assert world.spawned == [job_id], "a process that ends after its job is not replaced"
+
+
+def test_a_process_that_dies_is_replaced_and_given_up_only_without_progress() -> None:
+    world = World()
+    job_id = world.submit()
+    for checkpoint_id in range(1, 3):
+        for _ in range(MOST_LOSSES):
+            world.dispatcher.process_ended(job_id, "was killed by SIGKILL")
+        assert world.state(job_id) == "created"
+        assert world.dispatcher.fetch_job(job_id).since_ms is not None
+        world.dispatcher.require_slots(job_id, "tcp://127.0.0.1:1", 2, checkpoint_id)
+    for _ in range(MOST_LOSSES + 1):
+        world.dispatcher.process_ended(job_id, "was killed by SIGKILL")
+    assert world.state(job_id) == "failed"
+    failure = world.dispatcher.watch_job(job_id).failure
+    assert failure is not None
+    assert "its job manager process was killed by SIGKILL, as those before it did" in str(error_from_value(failure))
+    assert len(world.spawned) == 1 + 3 * MOST_LOSSES
+
+
+def test_files_that_are_not_what_was_announced_are_refused() -> None:
+    world = World()
+    text = JobText(PipelineText("p.yaml", "name: p", "/there"), {}, FILES.files)
+    with pytest.raises(ClusterError, match="is refused"):
+        world.dispatcher.submit(JobSubmission("p", text, "f" * 64), lambda _: b"x = 2")
+    assert world.dispatcher.list_jobs() == ()
+    with pytest.raises(ClusterError, match="has no job"):
+        world.dispatcher.watch_job("unknown")
+
+
+def test_another_dispatcher_goes_on_with_what_is_kept(tmp_path: Path) -> None:
+    store = JobStore(resolve(str(tmp_path)))
+    before = World(store)
+    over, running, secret = before.submit(), before.submit(), before.submit(("PASSWORD",))
+    before.dispatcher.end_job(over, finished(over), {"rows_read": 9})
+    rescaled = JobText(PipelineText("p.yaml", "name: p", "/there", overrides={"settings.parallelism": "4"}))
+    before.dispatcher.rescale_job(running, rescaled, "e" * 64)
+    after = World(store)
+    after.dispatcher.recover()
+    assert [after.state(job_id) for job_id in (over, running, secret)] == ["finished", "created", "failed"]
+    assert after.spawned == [running]
+    assert after.dispatcher.describe_job(over) == {"rows_read": 9}
+    order = after.dispatcher.fetch_job(running)
+    assert order.since_ms is not None
+    assert (order.submission.text, order.submission.fingerprint) == (rescaled, "e" * 64)
+    failure = after.dispatcher.watch_job(secret).failure
+    assert failure is not None
+    assert "so it cannot go on: PASSWORD" in str(error_from_value(failure))
+    third = World(store)
+    third.dispatcher.recover()
+    assert third.state(secret) == "failed"
+
+
+def test_what_ended_long_ago_is_forgotten_everywhere(tmp_path: Path) -> None:
+    store = JobStore(resolve(str(tmp_path)))
+    world = World(store)
+    for _ in range(MOST_ENDED_JOBS + 1):
+        job_id = world.submit()
+        world.dispatcher.end_job(job_id, finished(job_id), None)
+    last = world.submit()
+    assert len(world.dispatcher.list_jobs()) == len(store.load()) == MOST_ENDED_JOBS + 1
+    assert world.state(last) == "created"
+    world.dispatcher.close()
+    with pytest.raises(ClusterError, match="is being ended"):
+        world.submit()
+    world.dispatcher.process_ended(last, "was killed by SIGKILL")
+    assert world.spawned.count(last) == 1
