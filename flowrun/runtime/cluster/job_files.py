@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import tempfile
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from dataclasses import field
 from pathlib import Path
 
 from flowrun.core.record import record
+from flowrun.core.user_cache import ABANDONED_AFTER_S, NEW, cache_folders, entries, make_room, private_folder
 from flowrun.errors import ClusterError
 from flowrun.runtime.cluster_messages import JobFile
 
@@ -43,10 +43,7 @@ FetchFile = Callable[[str], bytes]
 """Gives the content of a digest, from who submitted the job. Blocks. Raises ClusterError."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_NEW = ".new-"
 _LOCK = ".lock"
-_ABANDONED_AFTER_S = 600.0
-"""A file or folder that is not finished after so long never will be."""
 
 _log = logging.getLogger(__name__)
 
@@ -209,11 +206,11 @@ class FileCache:
 
     def sweep(self) -> None:
         """Delete the folders of jobs whose processes have ended."""
-        for folder in _entries(self.layouts):
+        for folder in entries(self.layouts):
             try:
                 lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
             except OSError:  # it is being made, or its maker died then
-                if _age_s(folder) > _ABANDONED_AFTER_S:
+                if _age_s(folder) > ABANDONED_AFTER_S:
                     shutil.rmtree(folder, ignore_errors=True)
                 continue
             try:
@@ -239,7 +236,7 @@ class FileCache:
         return None
 
     def _keep(self, digest: str, content: bytes) -> None:
-        new = self.folder / f"{_NEW}{secrets.token_hex(8)}"
+        new = self.folder / f"{NEW}{secrets.token_hex(8)}"
         try:
             _write_new(new, content)
             os.replace(new, self.folder / digest)
@@ -247,24 +244,7 @@ class FileCache:
             with suppress(OSError):
                 new.unlink()
             raise
-        self._make_room()
-
-    def _make_room(self) -> None:
-        kept: list[tuple[float, int, Path]] = []
-        for place in _entries(self.folder):
-            with suppress(OSError):  # deleted meanwhile
-                found = place.lstat()
-                if place.name.startswith(_NEW) and time.time() - found.st_mtime > _ABANDONED_AFTER_S:
-                    place.unlink()
-                else:
-                    kept.append((found.st_mtime, found.st_size, place))
-        total = sum(size for _, size, _ in kept)
-        for _, size, place in sorted(kept):
-            if total <= self._most_bytes:
-                break
-            with suppress(OSError):
-                place.unlink()
-            total -= size
+        make_room(self.folder, self._most_bytes)
 
 
 def users_cache() -> FileCache:
@@ -273,44 +253,39 @@ def users_cache() -> FileCache:
     Raises:
         ClusterError: none of them can be used.
     """
-    named = os.environ.get("FLOWRUN_CACHE_DIR")
-    if named:
-        return FileCache(Path(named))
-    temporary = Path(tempfile.gettempdir()) / f"flowrun-cache-{os.geteuid()}"
-    with suppress(ClusterError, RuntimeError):  # no home, or one that cannot be written to
-        return FileCache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flowrun")
-    return FileCache(temporary)
+    *others, last = cache_folders()
+    for folder in others:
+        with suppress(ClusterError):  # a folder that cannot be written to
+            return FileCache(folder)
+    return FileCache(last)
 
 
 def _private(folder: Path, forbidden: int = 0o077) -> Path:
-    """A folder of this user, made if it is not there, in which others have none of the `forbidden` rights."""
+    """See `private_folder`."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-    except OSError as error:
-        raise ClusterError(
-            f"cannot keep files of jobs in {folder}: {error.strerror or error}",
-            hint="name another folder in FLOWRUN_CACHE_DIR",
-        ) from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & forbidden:
+        return private_folder(folder, forbidden)
+    except PermissionError as error:
+        if error.strerror is not None:
+            raise _unusable(folder, error) from error
         raise ClusterError(
             f"cannot keep files of jobs in {folder}: other users may change what is in it",
             hint=f"`chmod 700 {folder}`, or name another folder in FLOWRUN_CACHE_DIR",
-        )
-    return folder
+        ) from error
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(folder: Path, error: OSError) -> ClusterError:
+    return ClusterError(
+        f"cannot keep files of jobs in {folder}: {error.strerror or error}",
+        hint="name another folder in FLOWRUN_CACHE_DIR",
+    )
 
 
 def _write_new(place: Path, content: bytes) -> None:
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _age_s(folder: Path) -> float:

@@ -17,6 +17,7 @@ from flowrun.api.state import KeyGroupRange
 from flowrun.core.shapes import Shape, integer, listed, members, text
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import StateFile
+from flowrun.state.storage.local_copies import local_copies
 from flowrun.state.storage.parquet_write import ROW_GROUPS_METADATA
 from flowrun.state.storage.signing import state_key
 from flowrun.state.storage.state_path import StatePath, failures
@@ -70,6 +71,12 @@ class _Window(io.RawIOBase):
         return self._content[begin:end]
 
 
+def _local_copy(location: StatePath, file: StateFile) -> pa.NativeFile | None:
+    """The copy on this machine of a file elsewhere, if there is one."""
+    copies = None if location.is_local else local_copies()
+    return None if copies is None else copies.open(location.uri, file.checksum, file.size)
+
+
 class StateFileReader:
     """One state file, opened and its footer checked.
 
@@ -87,7 +94,7 @@ class StateFileReader:
         self._signed = state_key() is not None
         with failures("read the state file", location):
             try:
-                self._stream = location.filesystem.open_input_file(location.path)
+                self._stream = _local_copy(location, file) or location.filesystem.open_input_file(location.path)
             except FileNotFoundError:
                 raise self._damaged("is missing") from None
             try:

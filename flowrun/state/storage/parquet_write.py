@@ -24,6 +24,7 @@ from flowrun.api.state import KeyGroupRange
 from flowrun.errors import InternalError, StateError
 from flowrun.state.checkpoints import StateFile
 from flowrun.state.storage.grouped_rows import GroupedRows, runs_of_groups
+from flowrun.state.storage.local_copies import local_copies
 from flowrun.state.storage.parquet_types import stored_schema
 from flowrun.state.storage.signing import state_key
 from flowrun.state.storage.state_path import TEMPORARY_SUFFIX, StatePath, failures
@@ -51,6 +52,8 @@ class _Sink:
         self._location = location
         self._temporary = location.parent / f"{location.name}{TEMPORARY_SUFFIX}" if location.is_local else location
         self._stream: Any = _opened(self._temporary)
+        copies = None if location.is_local else local_copies()
+        self._copy = None if copies is None else copies.begin(location.uri)
         self._failed = False
         self._crc = 0
         self._digest = None if state_key() is None else hashlib.sha256()
@@ -61,6 +64,8 @@ class _Sink:
     def write(self, data: bytes) -> int:
         if not self._failed:
             self._stream.write(data)
+            if self._copy is not None:
+                self._copy.write(data)
             self._crc = zlib.crc32(data, self._crc)
             if self._digest is not None:
                 self._digest.update(data)
@@ -91,14 +96,16 @@ class _Sink:
         """What the last 8 bytes say about the length of the footer, themselves included."""
         return int.from_bytes(b"".join(self._last)[-8:-4], "little") + 8
 
-    def commit(self) -> None:
-        """Make everything durable under its name."""
+    def commit(self, checksum: str) -> None:
+        """Make everything durable under its name; `checksum` is how checkpoints know the content."""
         if self._location.is_local:
             self._stream.flush()
             os.fsync(self._stream.fileno())
         self._stream.close()
         if self._location.is_local:
             os.replace(self._temporary.path, self._location.path)
+        if self._copy is not None:
+            self._copy.keep(checksum)
 
     def abort(self) -> None:
         """Leave nothing behind."""
@@ -106,6 +113,8 @@ class _Sink:
         with suppress(OSError, pa.ArrowException):  # what failed is reported already
             self._stream.close()
         self._temporary.remove_quietly()
+        if self._copy is not None:
+            self._copy.drop()
 
 
 def _opened(location: StatePath) -> Any:
@@ -162,7 +171,7 @@ class StateFileWriter:
             raise InternalError(f"{path}: there is something between the last row group and the footer")
         crc, digest = self._sink.section()
         checksum = f"crc32:{crc:08x}" if digest is None else f"sha256:{digest}"
-        self._sink.commit()
+        self._sink.commit(checksum)
         return StateFile(path, self._sink.position, self._rows, checksum, groups, tuple(offsets))
 
     def abort(self) -> None:
