@@ -109,7 +109,8 @@ def _launch(conf: Mapping[str, str], output: _Output) -> JavaGateway:
         settings.set(key, value)
     with output.pipe() as end:
         try:
-            return launch_gateway(settings, {"stdout": end, "stderr": subprocess.STDOUT})
+            in_session = {"start_new_session": True}  # what a terminal sends to all its processes, the command answers
+            return launch_gateway(settings, {"stdout": end, "stderr": subprocess.STDOUT, **in_session})
         except PySparkRuntimeError as error:
             end.close()
             output.wait()

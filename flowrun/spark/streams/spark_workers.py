@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flowrun.core.record import record
-from flowrun.errors import ClusterError, FlowrunError, SetupError
+from flowrun.errors import ClusterError, FlowrunError, JobFailedError, SetupError
 from flowrun.runtime.cluster.local_workers import WorkerNumbers
 from flowrun.runtime.cluster.remote_workers import RemoteWorkers
 from flowrun.runtime.rpc.address import Address, TcpAddress
@@ -231,7 +231,7 @@ class SparkWorkers:
             try:
                 self._run_job(number, tag)
             except Exception as error:
-                failure = job_failure(error, f"task executor {number} on Spark")
+                failure = _failure(error, f"task executor {number} on Spark")
                 how = failure.message
                 with self._changed:
                     if not self._all_came:
@@ -264,6 +264,13 @@ class SparkWorkers:
             left = self._numbers.workers - self._given_up
         _log.error("a task executor could not be started %d times in a row: %s", MOST_FAILED_STARTS, reason)
         self._expect(left * self._numbers.slots)
+
+
+def _failure(error: Exception, where: str) -> FlowrunError:
+    try:
+        return job_failure(error, where)
+    except Exception:  # Spark is asked what its error means, and may be gone
+        return JobFailedError(f"{where}: {type(error).__name__}: {error}")
 
 
 def _cannot_start(failure: FlowrunError) -> SetupError:

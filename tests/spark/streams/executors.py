@@ -15,8 +15,12 @@ from tests.spark.streams.many_runs import LOCAL_CLUSTER
 
 Process = subprocess.Popen[str]
 
-STARTS_WITHIN_S = 120
-QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1")
+STARTS_WITHIN_S = 240
+_LITTLE_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = (
+    *("--conf", f"spark.driver.extraJavaOptions={_LITTLE_JAVA}"),
+    *("--conf", f"spark.executor.extraJavaOptions={_LITTLE_JAVA}"),
+)
 
 
 @record

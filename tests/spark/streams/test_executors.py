@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -31,29 +32,19 @@ def is_under_way(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("unaligned", ["true", "false"])
-@pytest.mark.parametrize("what", VICTIMS)
-def test_what_is_killed_is_replaced_and_every_row_counts_once(tmp_path: Path, what: str, unaligned: str) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % unaligned, rows=200_000)
+def test_what_is_killed_is_replaced_and_every_row_counts_once(tmp_path: Path, unaligned: str) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % unaligned, rows=300_000)
     with on_spark(file, cwd=tmp_path) as run:
-        wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
-        everything = descendants(run.pid)
-        kill(victim(run, what))
-        _, said = run.communicate(timeout=ENDS_WITHIN_S)
-        assert run.returncode == 0, said
-        assert "restarts: 1" in said
-        assert all_end(everything)
-    check_counts(tmp_path, 200_000)
-
-
-def test_all_may_be_killed_again_and_again(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=300_000)
-    with on_spark(file, cwd=tmp_path) as run:
-        for what in ("task executor", "Python worker", "task executor"):
-            before = newest(tmp_path)
-            wait_for(lambda: newest(tmp_path) > before + 2, run, STARTS_WITHIN_S)  # noqa: B023 - of this round
+        everything = []
+        for what in VICTIMS:
+            known = newest(tmp_path)
+            wait_for(lambda: newest(tmp_path) > known + 2, run, STARTS_WITHIN_S)  # noqa: B023 - of this round
+            everything += descendants(run.pid)
             kill(victim(run, what))
         _, said = run.communicate(timeout=ENDS_WITHIN_S)
         assert run.returncode == 0, said
+        assert "restarts: 3" in said
+        assert all_end(everything)
     check_counts(tmp_path, 300_000)
 
 
@@ -70,6 +61,20 @@ def test_the_end_of_the_command_is_the_end_of_all(tmp_path: Path, number: signal
     if number is not signal.SIGKILL:
         assert run.returncode == 130, said
         assert "resume with:" in said
+
+
+def test_a_terminal_that_is_closed_ends_it_with_a_last_checkpoint(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=10_000_000)
+    with on_spark(file, cwd=tmp_path) as run:
+        wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
+        everything = descendants(run.pid)
+        for pid in (run.pid, *(p.pid for p in everything)):
+            if os.getsid(pid) == os.getsid(run.pid):  # a terminal tells all processes of its session
+                kill(pid, signal.SIGHUP)
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 130, said
+        assert "resume with:" in said
+        assert all_end(everything)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
