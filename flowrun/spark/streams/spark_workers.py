@@ -227,11 +227,12 @@ class SparkWorkers:
         while not self._closing.is_set():
             with self._changed:
                 self._came.discard(number)
-            how = "the session was over"
+            where = f"task executor {number} on Spark"
+            how = f"{where}: its connection was closed"
             try:
                 self._run_job(number, tag)
             except Exception as error:
-                failure = _failure(error, f"task executor {number} on Spark")
+                failure = _failure(error, where)
                 how = failure.message
                 with self._changed:
                     if not self._all_came:
@@ -246,7 +247,7 @@ class SparkWorkers:
             if failed_starts >= MOST_FAILED_STARTS:
                 self._give_up(how)
                 return
-            _log.warning("task executor %d on Spark is started again: %s", number, how)
+            _log.warning("%s: it is started again", how)
             self._closing.wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -262,11 +263,13 @@ class SparkWorkers:
         with self._changed:
             self._given_up += 1
             left = self._numbers.workers - self._given_up
-        _log.error("a task executor could not be started %d times in a row: %s", MOST_FAILED_STARTS, reason)
+        _log.error("%s: it was started %d times in vain, and is not any more", reason, MOST_FAILED_STARTS)
         self._expect(left * self._numbers.slots)
 
 
 def _failure(error: Exception, where: str) -> FlowrunError:
+    if isinstance(error, OSError):
+        return JobFailedError(f"{where}: the Java process of Spark is gone ({error})")
     try:
         return job_failure(error, where)
     except Exception:  # Spark is asked what its error means, and may be gone
