@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,13 +31,14 @@ from flowrun.core.elements import (
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.job_graph import ResultType
-from flowrun.graph.partitioner import RebalancePartitioner
+from flowrun.graph.partitioner import BroadcastPartitioner, Partitioner, RebalancePartitioner
 from flowrun.runtime.messages import PartitionLocation
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote.batches import BatchDecoder, BatchEncoder
 from flowrun.runtime.network.remote.data_server import DataServer
+from flowrun.runtime.network.remote.wire import Piece
 from flowrun.runtime.rpc.address import TcpAddress, UnixAddress
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, Link
@@ -69,22 +70,30 @@ class Exchange:
     """Two processes: the first writes, the second reads."""
 
     def __init__(
-        self, folder: Path, *, tcp: bool = False, lz4: bool = False, type: ResultType = ResultType.PIPELINED
+        self,
+        folder: Path,
+        *,
+        tcp: bool = False,
+        lz4: bool = False,
+        type: ResultType = ResultType.PIPELINED,
+        readers: int = 1,
+        partitioner: Partitioner | None = None,
     ) -> None:
         folder.chmod(0o700)
         source = vertex("source", lambda: ListSource(lambda _: ()))
-        sink = vertex("sink", lambda: Collect(Seen()))
-        sink.read(source, RebalancePartitioner())
-        self.producer, self.consumer = build_execution_graph(job(source, sink)).all_vertices()
+        sink = vertex("sink", lambda: Collect(Seen()), parallelism=readers)
+        sink.read(source, partitioner or RebalancePartitioner())
+        self.producer, *self.consumers = build_execution_graph(job(source, sink)).all_vertices()
         self.description = replace(self.producer.partitions[0], type=type)
         self.writer, self.reader = Process("w1", folder, tcp=tcp, lz4=lz4), Process("w2", folder, tcp=tcp, lz4=lz4)
 
     def partition(self, attempt: str = "first") -> ResultPartition:
         return self.writer.network.create_partition(self.description, attempt)
 
-    def gate(self, attempt: str = "first", batch_rows: int = 100_000) -> InputGate:
+    def gate(self, attempt: str = "first", batch_rows: int = 100_000, reader: int = 0) -> InputGate:
         location = PartitionLocation(self.description.id, attempt, "w1", str(self.writer.data.address))
-        (gate,) = self.reader.network.create_gates(self.consumer, batch_rows, {location.partition: location})
+        consumer, places = self.consumers[reader], {location.partition: location}
+        (gate,) = self.reader.network.create_gates(consumer, batch_rows, places)
         gate.request_partitions()
         return gate
 
@@ -286,6 +295,28 @@ def test_a_barrier_behind_rows_overtakes_when_its_time_is_up(exchange: Exchange)
     assert element.event.options.alignment is Alignment.UNALIGNED
     assert [e.num_rows for e in element.overtaken if isinstance(e, RecordBatch)] == [1]
     gate.release()
+
+
+def test_what_is_broadcast_is_made_into_bytes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    encode = BatchEncoder.payload
+
+    def payload(encoder: BatchEncoder, batches: Sequence[RecordBatch]) -> list[Piece]:
+        encoded.append(len(batches))
+        return encode(encoder, batches)
+
+    monkeypatch.setattr(BatchEncoder, "payload", payload)
+    with closing(Exchange(tmp_path, readers=4, partitioner=BroadcastPartitioner())) as exchange:
+        partition = exchange.partition()
+        for number in range(10):
+            partition.broadcast(rows([number], [number]))
+        partition.finish()
+        readers = [Reader(exchange.gate(reader=n)) for n in range(4)]
+        for reader in readers:
+            reader.end()
+            assert reader.error is None
+            assert same(reader.rows, rows(list(range(10)), list(range(10))))
+    assert sum(encoded) < 40, "10 for each reader, if each had its own bytes"
 
 
 def test_blocking_partitions_are_read_by_other_processes(tmp_path: Path) -> None:

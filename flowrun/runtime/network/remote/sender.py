@@ -9,23 +9,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from operator import is_
 
-from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.elements import CheckpointBarrier, RecordBatch
 from flowrun.errors import ClusterError, FlowrunError
 from flowrun.runtime.network.barriers import overtakes
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote.batches import BatchEncoder
 from flowrun.runtime.network.remote.events import encode_event
 from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
-from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
+from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest, Piece
 from flowrun.runtime.network.subpartition import Control, Data, SubpartitionView
 from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.runtime.rpc.error_values import ErrorValue, error_to_value
 
 ROWS_AT_ONCE = 131_072
 """Of one frame, as far as credit allows."""
+
+_MOST_KEPT_BYTES = 1 << 20
+"""Of rows that other channels may be sent as well: of more their own copy is only a small part of the work."""
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +76,8 @@ class PartitionSender:
         self._channels: dict[int, _Channel] = {}
         self._ready: deque[_Channel] = deque()
         self._closed = False
+        self._encoded: tuple[Sequence[RecordBatch], Sequence[Piece]] | None = None
+        """What was sent last, unless it is much; of the thread that writes rows."""
         self._threads = [
             threading.Thread(target=work, name=f"flowrun-{name}-{frames.peer}", daemon=True)
             for name, work in (("requests", self._read_requests), ("sender", self._send_all))
@@ -244,12 +250,21 @@ class PartitionSender:
         self._frames.write(
             FrameKind.BUFFER_RESPONSE,
             channel.number,
-            channel.encoder.payload(data.batches),
+            self._payload(channel, data.batches),
             count=len(data.batches),
             sequence=data.sequence,
             backlog=data.backlog,
             slots=data.slots,
         )
+
+    def _payload(self, channel: _Channel, batches: Sequence[RecordBatch]) -> Sequence[Piece]:
+        """The rows as bytes: of what is broadcast, those that another channel was sent."""
+        known = self._encoded
+        if known is not None and len(known[0]) == len(batches) and all(map(is_, known[0], batches)):
+            return known[1]
+        pieces = channel.encoder.payload(batches)
+        self._encoded = (batches, pieces) if sum(b.nbytes for b in batches) <= _MOST_KEPT_BYTES else None
+        return pieces
 
     def _refuse(self, channel: _Channel, error: Exception) -> None:
         """Tell the reader that its channel is over."""
