@@ -324,7 +324,9 @@ class RescalableJob:
             ):  # else the checkpoint holds what could not be committed, and the next execution commits it
                 raise
         else:
-            if not is_stopped and result is not None and result.state is JobState.FINISHED:
+            # The checkpoint may have been completed at the very moment in which it was given up.
+            finished = result is not None and result.state is JobState.FINISHED and result.stopped_at is None
+            if finished and not is_stopped:
                 raise StateError("it came to its end")
         if self._cancelled:
             raise StateError("the job was cancelled")
