@@ -13,9 +13,9 @@ from click.core import ParameterSource
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
-from flowrun.runtime.rpc.address import Address, parse_address
 
 if TYPE_CHECKING:
+    from flowrun.runtime.rpc.address import Address
     from flowrun.runtime.rpc.link import Credentials
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,7 +24,7 @@ DEFAULT_PORT = 6123
 DEFAULT_SECRET = "~/.flowrun/cluster.secret"
 
 
-class AddressType(click.ParamType[Address]):
+class AddressType(click.ParamType["Address"]):
     """`HOST:PORT`, with `tcp://` or without, or `unix:///PATH`; the port may be left out."""
 
     name = "address"
@@ -38,6 +38,8 @@ class AddressType(click.ParamType[Address]):
         if not isinstance(value, str):
             address: Address = value
             return address
+        from flowrun.runtime.rpc.address import parse_address
+
         try:
             return parse_address(value, DEFAULT_PORT)
         except ClusterError as error:
@@ -101,6 +103,7 @@ def cluster_credentials(secret_file: Path, tls: Path | None, *, create: bool = F
 def host_and_port(address: Address) -> str:
     """As users type it.
 
+    >>> from flowrun.runtime.rpc.address import parse_address
     >>> host_and_port(parse_address("tcp://127.0.0.1:6123"))
     '127.0.0.1:6123'
     """
@@ -132,6 +135,7 @@ class ClusterOptions:
     def as_arguments(self) -> str:
         """The options that name this cluster.
 
+        >>> from flowrun.runtime.rpc.address import parse_address
         >>> ClusterOptions((parse_address("tcp://10.0.0.1:6123"),), Path("my secret")).as_arguments()
         "--cluster 10.0.0.1:6123 --secret-file 'my secret'"
         """

@@ -130,6 +130,11 @@ def compile_pipeline(
     return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}), rows)
 
 
+def is_program(text: PipelineText) -> bool:
+    """Whether a kept text is a program in Python."""
+    return Path(text.file_name).suffix.lower() == PROGRAM_SUFFIX
+
+
 def compile_file(
     path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]
 ) -> CompiledPipeline | CompiledProgram:

@@ -18,7 +18,7 @@ from types import ModuleType
 
 from flowrun.errors import ClusterError, PipelineError
 from flowrun.operators.function_loading import is_from
-from flowrun.runners.compile import PROGRAM_SUFFIX
+from flowrun.runners.compile import is_program
 from flowrun.runtime.cluster.job_files import MOST_BYTES, MOST_FILES, SUFFIX, JobFiles, job_files
 from flowrun.state.checkpoints import PipelineText
 
@@ -146,11 +146,6 @@ class _Modules:
                     f"the module '{name}' does not travel to other machines: {origin} is no file of Python's in {self._folder} itself",
                     hint="put a copy beside the pipeline, or install it as a package on all machines",
                 )
-
-
-def is_program(text: PipelineText) -> bool:
-    """Whether a kept text is a program in Python."""
-    return Path(text.file_name).suffix.lower() == PROGRAM_SUFFIX
 
 
 def _imported(source: bytes) -> list[str]:

@@ -13,8 +13,8 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError, FlowrunError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import learn_secret
-from flowrun.runners.compile import CompiledPipeline, compile_sent
-from flowrun.runners.job_modules import is_program, modules_of_job
+from flowrun.runners.compile import CompiledPipeline, compile_sent, is_program
+from flowrun.runners.job_modules import modules_of_job
 from flowrun.runners.pipeline_text import withheld_values
 from flowrun.runtime.cluster.job_files import FetchFile, JobFiles, users_cache
 from flowrun.runtime.cluster_messages import JobOpening, JobText

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runners.compile import CompiledPipeline, compile_kept, compile_sent
-from flowrun.runners.job_modules import is_program
+from flowrun.runners.compile import CompiledPipeline, compile_kept, compile_sent, is_program
 from flowrun.runners.pipeline_text import withheld_values
-from flowrun.runtime.cluster.job_files import FetchFile
 from flowrun.runtime.cluster_messages import JobOpening, JobText
 
 if TYPE_CHECKING:
     from flowrun.runners.program import CompiledProgram
+    from flowrun.runtime.cluster.job_files import FetchFile
 
 PARALLELISM = "settings.parallelism"
 """The path of the setting that a rescaled job has another value of."""

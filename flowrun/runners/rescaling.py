@@ -27,7 +27,6 @@ from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.earlier_executions import EarlierExecutions
 from flowrun.runners.embedded import JobStateOptions, LocalJob
 from flowrun.runners.snapshot_requests import RequestedSnapshot
-from flowrun.runtime.checkpoint.compatibility import compare
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
@@ -289,6 +288,8 @@ class RescalableJob:
         Raises:
             FlowrunError: the job goes on as it was, or has ended.
         """
+        from flowrun.runtime.checkpoint.compatibility import compare  # most jobs are never rescaled
+
         version = rescaling.compile(parallelism)
         rescaling.check(version.job_graph)
         present, before = self._present, self._version
