@@ -56,10 +56,15 @@ def run_jobs(run: ProgramRun, *, show_traceback: bool) -> int:
     endings: list[int] = []
 
     def run_one(compiled: CompiledProgram) -> JobResult:
-        if run.from_savepoint is not None and endings:
+        if endings and (run.from_savepoint is not None or run.cluster is not None):
+            only = (
+                "goes on from a savepoint"
+                if run.cluster is None
+                else "runs on a cluster, whose processes run the program up to it"
+            )
             raise PipelineError.of(
-                f"{run.file}: the program runs a second job, '{compiled.name}', but only one goes on from a savepoint",
-                "give each job that is to be resumed a program of its own",
+                f"{run.file}: the program runs a second job, '{compiled.name}', but only one {only}",
+                "give each job a program of its own",
             )
         with ExitStack() as leases:
             restored = None

@@ -259,3 +259,26 @@ def test_a_job_is_stopped_with_the_terminal_that_follows_it_but_outlives_one_tha
         cluster.flowrun("resume", "--from-savepoint", path, *FASTER)
         end(cluster)
     check_counts(tmp_path, 100_000)
+
+
+@pytest.mark.exhaustive
+def test_a_program_runs_one_job_on_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(
+        "from flowrun.core.schema import Schema\n"
+        "from flowrun.core.types import BIGINT\n"
+        "from flowrun.datastream import StreamExecutionEnvironment\n"
+        "numbers = Schema.of(v=BIGINT)\n"
+        "options = {'number-of-rows': 1000, 'fields.v.kind': 'sequence', 'fields.v.start': 0, 'fields.v.end': 999}\n"
+        "for name, factor in (('one', 2), ('two', 3)):\n"
+        "    env = StreamExecutionEnvironment(name, parallelism=2)\n"
+        "    stream = env.from_connector('datagen', numbers, options, name='numbers').rebalance()\n"
+        "    multiplied = stream.map(lambda row: {'v': factor * row['v']}, numbers)\n"
+        "    multiplied.to_connector('filesystem', {'path': f'{name}-out'}, format='json', name='out')\n"
+        "    print(env.execute().state)\n"
+    )
+    with session(tmp_path, managers=1) as cluster:
+        ran = cluster.flowrun("run", "jobs.py", code=2)
+        assert ran.stdout == "JobState.FINISHED\n"
+        assert "the program runs a second job, 'two', but only one runs on a cluster" in ran.stderr
+        assert [job["name"] for job in cluster.jobs()] == ["one"]
+    assert found(tmp_path, "one") == list(range(0, 2_000, 2))
