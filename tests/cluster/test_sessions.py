@@ -132,6 +132,14 @@ def test_what_is_wrong_is_said_where_the_job_is_submitted(tmp_path: Path, monkey
         (tmp_path / "other").chmod(0o600)
         refused = _alone(tmp_path, "jobs", *cluster.options[:2], "--secret-file", "other")
         assert "another shared secret" in refused
+    place = f"127.0.0.1:{free_port()}"
+    with started(
+        "jobmanager", needs, "--var", "ADDED=1", "--listen", place, "--secret-file", "secret", cwd=tmp_path
+    ) as one:
+        assert one.stderr is not None
+        next(line for line in one.stderr if "flowrun taskmanager" in line)
+        other = _alone(tmp_path, "jobs", "--cluster", place, "--secret-file", "secret")
+        assert "waits for other processes than this one" in other
     nobody = _alone(tmp_path, "jobs", "--cluster", f"127.0.0.1:{free_port()}", "--secret-file", "secret")
     assert "Connection refused" in nobody
 

@@ -145,14 +145,8 @@ class ClusterClient:
 
     def _connect_to(self, address: Address) -> RpcConnection:
         own = Introduction(CLIENT_ROLE, f"{os.getpid()}")
-        link = open_link(address, own, Purpose.CONTROL, self._credentials)
-        if link.peer.role != DISPATCHER_ROLE:
-            link.stream.close()
-            raise ClusterError(
-                f"{address} is the job manager of one pipeline, not a cluster that takes jobs",
-                hint="`flowrun jobmanager` without a pipeline starts one",
-            )
-        connection = RpcConnection(link)
+        roles = frozenset({DISPATCHER_ROLE})
+        connection = RpcConnection(open_link(address, own, Purpose.CONTROL, self._credentials, roles=roles))
         connection.start()
         return connection
 

@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -83,12 +82,11 @@ class SessionCluster:
         self.dispatcher = Dispatcher(SessionSlots(self._timers), self._forks.spawn, self._clock, store)
         self._gone = threading.Event()
         self._servers: list[Server] = []
-        own = Introduction(DISPATCHER_ROLE, str(os.getpid()))
         try:
             self._forks.listen(self._hear)
-            self._servers.append(Server(inside, own, own_credentials, {Purpose.CONTROL: self._take_job_manager}))
+            self._servers.append(self._server(inside, own_credentials, JOB_MANAGER_ROLE))
             self.dispatcher.recover()
-            self._servers.append(Server(address, own, credentials, {Purpose.CONTROL: self._take_on}))
+            self._servers.append(self._server(address, credentials, CLIENT_ROLE, TASK_MANAGER_ROLE))
         except BaseException:
             self.close()
             raise
@@ -126,21 +124,19 @@ class SessionCluster:
             case ServerGone():
                 self._gone.set()
 
-    def _take_job_manager(self, link: Link) -> None:
-        self._serve(link, {JOB_MANAGER_ROLE: self._serve_job_manager})
+    def _server(self, address: Address, credentials: Credentials, *roles: str) -> Server:
+        own = Introduction(DISPATCHER_ROLE, str(os.getpid()))
+        return Server(address, own, credentials, {Purpose.CONTROL: self._serve}, roles=frozenset(roles))
 
-    def _take_on(self, link: Link) -> None:
-        self._serve(link, {CLIENT_ROLE: self._serve_client, TASK_MANAGER_ROLE: self._serve_task_manager})
-
-    def _serve(self, link: Link, roles: dict[str, Callable[[RpcConnection], None]]) -> None:
-        serve = roles.get(link.peer.role)
-        if serve is None:
-            _log.warning("a connection from %s was closed: %s are waited for here", link, ", ".join(roles))
-            link.stream.close()
-            return
+    def _serve(self, link: Link) -> None:
         connection = RpcConnection(link)
-        heartbeats = Heartbeats(connection, self._timers, self._clock) if link.peer.role == TASK_MANAGER_ROLE else None
-        serve(connection)
+        role = link.peer.role
+        heartbeats = Heartbeats(connection, self._timers, self._clock) if role == TASK_MANAGER_ROLE else None
+        {
+            JOB_MANAGER_ROLE: self._serve_job_manager,
+            CLIENT_ROLE: self._serve_client,
+            TASK_MANAGER_ROLE: self._serve_task_manager,
+        }[role](connection)
         connection.start()
         if heartbeats is not None:
             heartbeats.start()
