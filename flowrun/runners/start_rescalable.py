@@ -11,7 +11,6 @@ from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
-from flowrun.runners.reactive import ReactiveScaler, first_settled, fitting_parallelism
 from flowrun.runners.rescaling import JobVersion, RescalableJob, Rescaling
 from flowrun.runtime.watchdog.job_board import JobBoard
 
@@ -106,6 +105,8 @@ def compile_for_slots(
     Raises:
         PipelineError: the job cannot be compiled so.
     """
+    from flowrun.runners.reactive import first_settled, fitting_parallelism  # few jobs are reactive
+
     slots = first_settled(place.slots, settle_ms, is_over, SystemClock())
     if slots is None:
         return None
@@ -122,4 +123,6 @@ def reacting(
     """A context in which a job is rescaled as slots come and go, if it is to be."""
     if settle_ms is None or isinstance(recompiling, str):
         return nullcontext()
+    from flowrun.runners.reactive import ReactiveScaler
+
     return ReactiveScaler(job, place.slots, lambda p: recompiling.compile(p).job_graph, settle_ms)
