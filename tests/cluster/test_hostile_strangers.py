@@ -13,7 +13,7 @@ import pytest
 
 from flowrun import __version__
 from flowrun.runtime.rpc.handshake import _INTRODUCTION
-from tests.cluster.test_task_managers import end, free_port
+from tests.cluster.clusters import end, free_port
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 

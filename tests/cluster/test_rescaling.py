@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.test_task_managers import cluster, end, newest
+from tests.cluster.clusters import cluster, end, newest
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, kill, workers_of, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.slices import everyday

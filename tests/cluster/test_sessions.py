@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.sessions import Session, all_gone, free_port, session
+from tests.cluster.clusters import Session, all_gone, free_port, session
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.end_to_end.running import json_rows

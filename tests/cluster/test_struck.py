@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.clusters import free_port
 from tests.cluster.struck import MANAGER, WORKER
-from tests.cluster.test_task_managers import free_port
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
 from tests.end_to_end.processes import begun, checkpoints, started, wait_for
 from tests.slices import everyday

@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.cluster.clusters import cluster, end, free_port, newest
+from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, kill, write_pipeline
+from tests.end_to_end.processes import started, wait_for
 from tests.end_to_end.running import json_rows
 from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 
 Process = subprocess.Popen[str]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextmanager
-def cluster(folder: Path, *job: object, managers: int = 2) -> Iterator[tuple[Process, list[Process]]]:
-    """A job manager with a job, and task managers of one slot each."""
-    place, secret = f"127.0.0.1:{free_port()}", folder / "secret"
-    with ExitStack() as stack:
-        run = stack.enter_context(
-            started("jobmanager", *job, "--listen", place, "--secret-file", secret, "--no-live", cwd=folder)
-        )
-        wait_for(secret.exists, run)
-        joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 1)
-        yield run, [stack.enter_context(started(*joining, cwd=folder)) for _ in range(managers)]
-
-
-def newest(folder: Path) -> int:
-    found = checkpoints(folder / "state")
-    return int(found[-1].name.removeprefix("chk-")) if found else 0
-
-
-def end(manager: Process, number: signal.Signals = signal.SIGTERM) -> str:
-    sessions = children(manager.pid)
-    manager.send_signal(number)
-    _, said = manager.communicate(timeout=20)
-    assert not any(map(is_alive, sessions))
-    return said
 
 
 def test_a_job_runs_on_task_managers_and_survives_them(tmp_path: Path) -> None:

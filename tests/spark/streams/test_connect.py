@@ -16,7 +16,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from flowrun.spark.java import find_java
 from flowrun.spark.java_launcher import throwaway_spark_home
-from tests.cluster.test_task_managers import free_port
+from tests.cluster.clusters import free_port
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.spark.streams.executors import STARTS_WITHIN_S, SystemProcess, all_end, descendants

@@ -1,9 +1,10 @@
-"""Session clusters in processes of their own, and the commands that use them."""
+"""Clusters in processes of their own, and the commands that use them."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 from flowrun.core.record import record
 from tests.cluster.worker_jobs import children, is_alive
-from tests.end_to_end.processes import started, wait_for
+from tests.end_to_end.processes import checkpoints, started, wait_for
 
 Process = subprocess.Popen[str]
 
@@ -100,3 +101,31 @@ def session(folder: Path, managers: int = 2, slots: int = 2, dispatchers: int = 
         joined = [stack.enter_context(started(*joining, cwd=folder)) for _ in range(managers)]
         options = [part for place in places for part in ("--cluster", place)]
         yield Session(folder, all_of_them[0], joined, (*options, "--secret-file", str(secret)), all_of_them[1:])
+
+
+@contextmanager
+def cluster(folder: Path, *job: object, managers: int = 2) -> Iterator[tuple[Process, list[Process]]]:
+    """A job manager with a job, and task managers of one slot each."""
+    place, secret = f"127.0.0.1:{free_port()}", folder / "secret"
+    with ExitStack() as stack:
+        run = stack.enter_context(
+            started("jobmanager", *job, "--listen", place, "--secret-file", secret, "--no-live", cwd=folder)
+        )
+        wait_for(secret.exists, run)
+        joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 1)
+        yield run, [stack.enter_context(started(*joining, cwd=folder)) for _ in range(managers)]
+
+
+def newest(folder: Path) -> int:
+    """Number of the newest checkpoint of a pipeline in a folder; 0: there is none."""
+    found = checkpoints(folder / "state")
+    return int(found[-1].name.removeprefix("chk-")) if found else 0
+
+
+def end(manager: Process, number: signal.Signals = signal.SIGTERM) -> str:
+    """End a task manager; gives what it had said."""
+    sessions = children(manager.pid)
+    manager.send_signal(number)
+    _, said = manager.communicate(timeout=20)
+    assert not any(map(is_alive, sessions))
+    return said
