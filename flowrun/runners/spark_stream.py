@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _CONNECT_PORT = 15002
+_IDLE_TIMEOUT = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
+"""Spark may be told to kill Python workers that take and give no rows for so long; those that host task executors never do."""
 _MODULE = "flowrun.runners.spark_task_executor"
 
 
@@ -101,6 +103,7 @@ def cluster_on_spark(
 def _workers(
     session: SparkSession, job_graph: JobGraph, options: StreamOptions, listener: Callable[[Coming], None]
 ) -> SparkWorkers:
+    session.conf.set(_IDLE_TIMEOUT, "0")
     setting = _settings(session)
     listen, host = _place(setting, options)
     capacity = task_capacity(setting)

@@ -21,6 +21,11 @@ QUICK = (
     *("--conf", f"spark.driver.extraJavaOptions={_LITTLE_JAVA}"),
     *("--conf", f"spark.executor.extraJavaOptions={_LITTLE_JAVA}"),
 )
+IMPATIENT = (
+    *("--conf", "spark.sql.execution.pyspark.udf.idleTimeoutSeconds=2"),
+    *("--conf", "spark.sql.execution.pyspark.udf.killOnIdleTimeout=true"),
+)
+"""A Spark that kills Python workers that give no rows for a while."""
 
 
 @record
@@ -35,7 +40,9 @@ class SystemProcess:
 @contextmanager
 def on_spark(*arguments: object, cwd: Path, master: str = LOCAL_CLUSTER) -> Iterator[Process]:
     """A `flowrun run` whose task executors are in Spark's executors; killed at the end if it still lives."""
-    with started("run", *arguments, "--on", "spark", "--spark-master", master, "--no-live", *QUICK, cwd=cwd) as run:
+    with started(
+        "run", *arguments, "--on", "spark", "--spark-master", master, "--no-live", *QUICK, *IMPATIENT, cwd=cwd
+    ) as run:
         yield run
 
 
