@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks import (
     back_pressure,
     checkpoints,
+    cluster,
     files,
     join_order,
     joins,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "latency": latency.run,
     "back_pressure": back_pressure.run,
     "workers": workers.run,
+    "cluster": cluster.run,
     "nexmark": nexmark.run,
     "spark": spark.run,
     "spark_nexmark": spark.run_nexmark,

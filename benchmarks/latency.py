@@ -18,7 +18,7 @@ WARM_UP_ROWS = 200_000
 REPORT = "FLOWRUN_BENCHMARK_LATENCIES"
 PIPELINE = f"""
 name: latency
-settings: {{parallelism: 1, buffer_timeout: 20ms}}
+settings: {{parallelism: 1, buffer_timeout: 20ms, functions: [benchmarks]}}
 sources:
   rows:
     connector: datagen
