@@ -1,4 +1,6 @@
-"""Which cases of many run every day: a slice that is spread over all of them. The others are marked `exhaustive`, and run in CI."""
+"""Which cases of many run every day, or in CI: a slice that is spread over all of them. The others are marked `exhaustive`, and run in CI,
+or `soak`, and run with `make soak`.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,15 @@ def everyday(cases: Iterable[T], every: int) -> list[T | ParameterSet]:
 
     A case that is a tuple stands for several parameters.
     """
-    return [case if place % every == 0 else _marked(case) for place, case in enumerate(cases)]
+    return [case if place % every == 0 else _marked(case, pytest.mark.exhaustive) for place, case in enumerate(cases)]
 
 
-def _marked(case: object) -> ParameterSet:
-    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.exhaustive)
+def in_ci(cases: Iterable[T], every: int) -> list[T | ParameterSet]:
+    """The cases as parameters of a test that is `exhaustive`: the first, and each `every`-th after it, as they are; the others are left to
+    `make soak`.
+    """
+    return [case if place % every == 0 else _marked(case, pytest.mark.soak) for place, case in enumerate(cases)]
+
+
+def _marked(case: object, mark: pytest.MarkDecorator) -> ParameterSet:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)

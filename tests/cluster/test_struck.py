@@ -19,7 +19,7 @@ from tests.cluster.clusters import free_port
 from tests.cluster.struck import MANAGER, WORKER
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
 from tests.end_to_end.processes import begun, checkpoints, started, wait_for
-from tests.slices import everyday
+from tests.slices import in_ci
 
 Process = subprocess.Popen[str]
 ROWS = 30_000
@@ -73,8 +73,17 @@ def cases(phases: dict[str, tuple[type, str, bool]]) -> list[tuple[str, str]]:
     return [(phase, fate) for phase in phases for fate in FATES]
 
 
-@pytest.mark.parametrize(("phase", "fate"), everyday(cases(WORKER), 99))
+def test_a_worker_that_is_killed(tmp_path: Path) -> None:
+    strike_a_worker(tmp_path, *cases(WORKER)[0])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("phase", "fate"), in_ci(cases(WORKER)[1:], 4))
 def test_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
+    strike_a_worker(tmp_path, phase, fate)
+
+
+def strike_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
     with struck(tmp_path, phase, fate, "run", file, "--workers", 2, "--no-live") as run:
         victim = wait_until_struck(tmp_path, run, fate)
@@ -87,7 +96,7 @@ def test_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("phase", [p for p in MANAGER if p != "going back"])
+@pytest.mark.parametrize("phase", in_ci([p for p in MANAGER if p != "going back"], 2))
 def test_the_command_that_is_killed_is_resumed(tmp_path: Path, phase: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
     with struck(tmp_path, phase, "killed", "run", file, "--workers", 2, "--no-live") as run:
@@ -103,7 +112,7 @@ def test_the_command_that_is_killed_is_resumed(tmp_path: Path, phase: str) -> No
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("phase", [p for p in MANAGER if p != "going back"])
+@pytest.mark.parametrize("phase", in_ci([p for p in MANAGER if p != "going back"], 3))
 def test_the_command_that_is_stopped_goes_on(tmp_path: Path, phase: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
     with struck(tmp_path, phase, "paused", "run", file, "--workers", 2, "--no-live") as run:
@@ -135,7 +144,7 @@ COMMITTING = "between pre-commit and commit"
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("fate", in_ci(FATES, 3))
 @pytest.mark.parametrize("drain", [False, True])
 @pytest.mark.parametrize("phase", ["upload", "after acknowledge", COMMITTING])
 def test_a_worker_while_the_job_is_stopped(tmp_path: Path, phase: str, drain: bool, fate: str) -> None:
@@ -187,8 +196,8 @@ def cluster(folder: Path, file: Path, phase: str, fate: str, *, of: str) -> Iter
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("fate", ["killed", "paused"])
-@pytest.mark.parametrize("phase", WORKER)
+@pytest.mark.parametrize("fate", in_ci(["killed", "paused"], 2))
+@pytest.mark.parametrize("phase", in_ci(WORKER, 3))
 def test_a_process_of_a_task_manager(tmp_path: Path, phase: str, fate: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
     with cluster(tmp_path, file, phase, fate, of="taskmanager") as (run, managers):
@@ -204,7 +213,7 @@ def test_a_process_of_a_task_manager(tmp_path: Path, phase: str, fate: str) -> N
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("phase", [p for p in MANAGER if p != "going back"])
+@pytest.mark.parametrize("phase", in_ci([p for p in MANAGER if p != "going back"], 3))
 def test_a_job_manager_that_is_killed_is_started_again(tmp_path: Path, phase: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
     with cluster(tmp_path, file, phase, "killed", of="jobmanager") as (run, managers):

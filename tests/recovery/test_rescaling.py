@@ -18,15 +18,15 @@ from tests.recovery.gates import RESULTS, SOURCE
 from tests.recovery.pipelines import CASES, ROWS, write_pipeline, write_rows
 from tests.recovery.runs import TIMEOUT_MS, left_of, run_to_end, written
 from tests.rescalable_jobs import start_rescalable
-from tests.slices import everyday
+from tests.slices import everyday, in_ci
 from tests.sql.recovery_gates import GATES
 
 MOVES = 3
 RESTARTS = "  restart: {strategy: fixed_delay, attempts: 50, delay: 0s}\n"
 
 
-@pytest.mark.parametrize("alignment", everyday(["unaligned", "aligned"], 2))
-@pytest.mark.parametrize("case", everyday(CASES, 8))
+@pytest.mark.parametrize("alignment", in_ci(["unaligned", "aligned"], 2))
+@pytest.mark.parametrize("case", in_ci(CASES, 2))
 @pytest.mark.exhaustive
 def test_a_job_that_is_rescaled_goes_on_as_if_nothing_had_happened(tmp_path: Path, case: str, alignment: str) -> None:
     compare(tmp_path, case, zlib.crc32(f"{case}{alignment}".encode()), unaligned=alignment == "unaligned")

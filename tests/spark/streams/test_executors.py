@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.slices import in_ci
 from tests.spark.streams.executors import STARTS_WITHIN_S, all_end, descendants, on_spark, task_executors, victim
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ends processes with their parents")
@@ -31,7 +32,7 @@ def is_under_way(folder: Path) -> bool:
     return newest(folder) > 2
 
 
-@pytest.mark.parametrize("unaligned", ["true", "false"])
+@pytest.mark.parametrize("unaligned", in_ci(["true", "false"], 2))
 def test_what_is_killed_is_replaced_and_every_row_counts_once(tmp_path: Path, unaligned: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % unaligned, rows=300_000)
     with on_spark(file, cwd=tmp_path) as run:
@@ -48,7 +49,7 @@ def test_what_is_killed_is_replaced_and_every_row_counts_once(tmp_path: Path, un
     check_counts(tmp_path, 300_000)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", in_ci([signal.SIGKILL, signal.SIGINT, signal.SIGTERM], 3))
 def test_the_end_of_the_command_is_the_end_of_all(tmp_path: Path, number: signal.Signals) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=10_000_000)
     with on_spark(file, cwd=tmp_path) as run:
@@ -77,7 +78,7 @@ def test_a_terminal_that_is_closed_ends_it_with_a_last_checkpoint(tmp_path: Path
         assert all_end(everything)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", in_ci([signal.SIGINT, signal.SIGTERM], 2))
 def test_a_command_that_is_ended_while_spark_starts_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     with on_spark(write_pipeline(tmp_path), cwd=tmp_path) as run:
         wait_for(lambda: len(descendants(run.pid)) > 1, run, STARTS_WITHIN_S)

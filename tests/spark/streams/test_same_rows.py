@@ -10,6 +10,7 @@ import pytest
 
 from tests.end_to_end.running import PIPELINES, SAMPLES, run_file, written_files
 from tests.shared_suites import needs_shared
+from tests.slices import in_ci
 from tests.spark.streams.many_runs import run_all
 from tests.sql.test_flink_cases import CASES, EXPECTED, ROOT, SHARED, check_nexmark, fold_text
 
@@ -38,7 +39,7 @@ def lines(folder: Path) -> Counter[str]:
 
 
 @needs_shared(CASES and EXPECTED)
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", in_ci(range(PARTS), PARTS))
 def test_the_shared_suite(part: int, tmp_path: Path) -> None:
     cases = CASES[part::PARTS]
     data = f"DATA={SHARED / 'sqlsuite' / 'data'}"
@@ -51,7 +52,7 @@ def test_the_shared_suite(part: int, tmp_path: Path) -> None:
 
 
 @needs_shared(CASES and EXPECTED)
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", in_ci(range(PARTS), PARTS))
 def test_nexmark(part: int, tmp_path: Path) -> None:
     queries = EXPECTED[part::PARTS]
     inputs = {"EVENTS": SHARED / "nexmark" / "events.json", "SIDE_INPUT": SHARED / "nexmark" / "side_input.csv"}
