@@ -36,6 +36,7 @@ _GAVE_UP = 3
 """Exit code of a session that found no job manager; why is in a pipe to its parent."""
 _MOST_REASON_BYTES = 4096
 """Which a pipe takes at once."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AFTER_A_DEATH_S = 1.0
 """Before a session takes the place of one that failed, so that one that cannot begin does not keep a core busy."""
 
@@ -64,7 +65,7 @@ def run_task_manager(options: TaskManagerOptions) -> None:
         ClusterError: no job manager was found in time, or it refuses this process.
     """
     check_no_threads()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, _interrupt)
     while True:
         code = _run_session(options)
@@ -82,12 +83,14 @@ def _run_session(options: TaskManagerOptions) -> int:
     """
     read_end, write_end = os.pipe()
     parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # what is raised in hooks of `fork` is lost
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
         end_process(lambda: _session(options, parent, write_end))
     os.close(write_end)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
         if code == _GAVE_UP:
@@ -135,8 +138,9 @@ def find_job_manager(
 
 
 def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent answers them, and ends this process
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     die_with_parent(parent)
     name = f"{socket.gethostname()[:40]}-{secrets.token_hex(3)}"
     offer = options.offer

@@ -78,7 +78,10 @@ class Job:
     def waits_in_vain(self) -> bool:
         """Whether it needs more slots than there are, or comes after one that does: who comes first is served first."""
         needs = {b.job_id: self.cluster.jobs[b.job_id].slots for b in self.cluster.manager.slots._pool.waiting}
-        waits = self.master.status().waits_for is not None
+        status = self.master.status()
+        waits = status.waits_for is not None or (
+            status.state is JobState.RESTARTING and f"'{status.name}' needs" in (status.last_failure or "")
+        )  # it waited too long, and will wait again
         return max(self.slots, *needs.values() if waits else (), 0) > self.cluster.total_slots
 
     def restored(self, deployment: TaskDeployment, worker: Worker) -> Counted:

@@ -65,6 +65,14 @@ def test_the_end_of_the_command_is_the_end_of_all(tmp_path: Path, number: signal
 
 
 def test_a_terminal_that_is_closed_ends_it_with_a_last_checkpoint(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup ignore it, and so would the command
+    try:
+        close_the_terminal(tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def close_the_terminal(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=10_000_000)
     with on_spark(file, cwd=tmp_path) as run:
         wait_for(lambda: is_under_way(tmp_path), run, STARTS_WITHIN_S)
