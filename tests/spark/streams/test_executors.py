@@ -130,6 +130,7 @@ def stop_with_savepoint(folder: Path) -> str:
     return shlex.split(found[1])[0]
 
 
+@pytest.mark.soak
 def test_rescaling_brings_task_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(prefix="c", dir="/tmp") as controls:
         monkeypatch.setenv("FLOWRUN_RUNTIME_DIR", controls)
@@ -146,6 +147,7 @@ def test_rescaling_brings_task_executors(tmp_path: Path, monkeypatch: pytest.Mon
     check_counts(tmp_path, 400_000)
 
 
+@pytest.mark.soak
 def test_too_few_cores_are_an_error_that_says_so(tmp_path: Path) -> None:
     with on_spark(
         write_pipeline(tmp_path), "--task-executors", 3, "--patience", "90s", cwd=tmp_path, master="local-cluster[1,1,1024]"
