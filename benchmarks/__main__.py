@@ -16,6 +16,7 @@ from benchmarks import (
     joins,
     latency,
     nexmark,
+    nexmark_parallel,
     process,
     spark,
     start_up,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "workers": workers.run,
     "cluster": cluster.run,
     "nexmark": nexmark.run,
+    "nexmark_parallel": nexmark_parallel.run,
     "spark": spark.run,
     "spark_nexmark": spark.run_nexmark,
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum
 
+from flowrun.api.client_library import ClientLibrary
 from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Delivery, Source
@@ -137,6 +138,8 @@ class Connector:
     lookup_options: tuple[Option, ...] = ()
     create_lookup: Callable[[TableDefinition, tuple[str, ...]], LookupSource] | None = None
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""
+    client: ClientLibrary | None = None
+    """What must be installed to run it; its options and checks do without."""
 
 
 @record

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.api.client_library import ClientLibrary
 from flowrun.api.connector import PushedFilter
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.options import Option, Options
@@ -225,6 +226,8 @@ class RecordFormat:
     """Whether records say which change they are: decoders may give row kinds, and encoders are `ChangeEncoder`s."""
     upserts: Callable[[Options], bool] | None = None
     """Whether rows of a format that carries changes are upserts, as the options say (see `ChangelogMode.UPSERT`); None: never."""
+    client: ClientLibrary | None = None
+    """What must be installed to use it; its options and checks do without."""
 
     def changelog_mode(self, options: Options) -> ChangelogMode:
         """Which changes decoded rows may be."""
@@ -300,6 +303,8 @@ class FileFormat:
     check: Callable[[Schema, Options], None]
     create_reader: Callable[[ReadRequest], FileReader]
     create_writer: Callable[[IO[bytes], Schema, Options], FileWriter]
+    client: ClientLibrary | None = None
+    """What must be installed to use it; its options and checks do without."""
 
 
 Format = RecordFormat | FileFormat

@@ -32,6 +32,8 @@ def connectors(name: str | None, output: str) -> None:
         click.echo(f"formats: {', '.join(connector.formats)}")
     if connector.default_schema is not None:
         click.echo(f"columns: {connector.default_schema}")
+    if connector.client is not None:
+        click.echo(f"needs {connector.client.command} ({_installed(connector)})")
     for role, delivery in (("source", connector.source_delivery), ("sink", connector.sink_delivery)):
         if delivery is not None:
             click.echo(f"as a {role}, with checkpoints: {delivery.value}")
@@ -49,15 +51,21 @@ def _list_all(output: str) -> None:
     if output == "json":
         click.echo(json.dumps([_as_json(c) for c in found], indent=2))
         return
-    click.echo(f"{'':<12} {'as source':<14} {'as sink':<14}")
+    click.echo(f"{'':<14} {'as source':<14} {'as sink':<14} {'lookup':<7} {'installed':<10}")
     for connector in found:
         source = _role(connector.create_source is not None, connector.source_delivery)
         sink = _role(connector.create_sink is not None, connector.sink_delivery)
-        click.echo(f"{connector.name:<12} {source:<14} {sink:<14} {connector.summary}")
+        lookup = "-" if connector.create_lookup is None else "yes"
+        installed = "yes" if connector.client is None or connector.client.is_installed else "no"
+        click.echo(f"{connector.name:<14} {source:<14} {sink:<14} {lookup:<7} {installed:<10} {connector.summary}")
     click.echo(
         "\nWhat a source or sink promises holds with checkpoints; `flowrun explain FILE` says what a pipeline promises."
     )
     click.echo("`flowrun connectors NAME` shows the options of one.")
+
+
+def _installed(connector: Connector) -> str:
+    return "installed" if connector.client is None or connector.client.is_installed else "not installed"
 
 
 def _role(can: bool, delivery: Delivery | None) -> str:
@@ -106,6 +114,9 @@ def _as_json(connector: Connector) -> dict[str, object]:
         "sink": connector.create_sink is not None,
         "source_delivery": None if connector.source_delivery is None else connector.source_delivery.value,
         "sink_delivery": None if connector.sink_delivery is None else connector.sink_delivery.value,
+        "lookup": connector.create_lookup is not None,
+        "installed": connector.client is None or connector.client.is_installed,
+        "install": None if connector.client is None else connector.client.command,
         "formats": list(connector.formats),
         "source_watermarks": connector.source_watermarks,
         "metadata": {key: str(type) for key, type in connector.metadata},

@@ -1,0 +1,61 @@
+"""Client libraries: packages that a connector or format needs beside flowrun's own dependencies. Each belongs to an extra.
+
+They are imported when they are first used: options can be listed, and pipelines checked and explained, where none is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+from flowrun.core.record import record
+from flowrun.errors import SetupError
+
+
+@record
+class ClientLibrary:
+    """What an extra installs.
+
+    Attributes:
+        extra: its name, `kafka`; empty for a package that is not flowrun's own: `install` then says how to get it.
+        modules: what is imported of it, by full names; the first ones tell whether it is installed.
+        install: the command that installs it, if no extra of flowrun does.
+    """
+
+    extra: str
+    modules: tuple[str, ...]
+    install: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command that installs it.
+
+        >>> ClientLibrary("kafka", ("confluent_kafka",)).command
+        "pip install 'flowrun-streaming[kafka]'"
+        """
+        return self.install or f"pip install 'flowrun-streaming[{self.extra}]'"
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether all its modules are found; none is imported."""
+        return all(importlib.util.find_spec(module.partition(".")[0]) is not None for module in self.modules)
+
+    def module(self, name: str, needed_by: str) -> ModuleType:
+        """Import one of its modules.
+
+        Args:
+            name: full name of the module.
+            needed_by: who needs it, for the message: `connector 'kafka'`.
+
+        Raises:
+            SetupError: it is not installed, or cannot be imported on this machine.
+        """
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            is_missing = isinstance(error, ModuleNotFoundError) and not self.is_installed
+            what = "which is not installed" if is_missing else f"which cannot be imported: {error}"
+            raise SetupError(
+                f"{needed_by} needs the Python package {name.partition('.')[0]}, {what}", hint=self.command
+            ) from error
