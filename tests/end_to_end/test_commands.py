@@ -112,7 +112,7 @@ def test_connectors_lists_all_and_shows_the_options_of_each(flowrun: Command) ->
     assert "rows-per-second" in flowrun("connectors", "datagen").out
     assert "json.ignore-parse-errors" in flowrun("connectors", "filesystem").out
     assert "as a source, with checkpoints: at most once" in flowrun("connectors", "socket").out
-    assert "filesystem   exactly once   exactly once" in listing
+    assert "filesystem     exactly once   exactly once   yes     yes" in listing
     unknown = flowrun("connectors", "kafkaa")
     assert unknown.code == 2
     assert "there is no connector 'kafkaa'" in unknown.err
