@@ -22,11 +22,11 @@ from flowrun.api.format import ChangeEncoder
 from flowrun.cli.views.figures import counted_text, duration_text, state_text
 from flowrun.cli.views.in_place import InPlaceView
 from flowrun.cli.views.live_view import STOPPING
+from flowrun.connectors.formats.changes import inserts
 from flowrun.connectors.formats.csv_encoder import CsvEncoder
 from flowrun.connectors.formats.csv_format import FORMAT as CSV
 from flowrun.connectors.formats.csv_options import csv_settings
 from flowrun.connectors.formats.debezium_json import FORMAT as DEBEZIUM
-from flowrun.connectors.formats.json_envelope import inserts
 from flowrun.connectors.formats.json_format import FORMAT as JSON
 from flowrun.connectors.formats.registry import prefixed_options
 from flowrun.connectors.live_rows import RowListener, listening

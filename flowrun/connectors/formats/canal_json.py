@@ -9,17 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk
+from flowrun.connectors.formats.changes import Changes, change_rows, codes_of, row_type, rows_before_updates
 from flowrun.connectors.formats.json_decoder import JsonDecoder
 from flowrun.connectors.formats.json_envelope import (
-    Changes,
     Envelope,
     EnvelopeEncoder,
     change_format,
-    change_rows,
     check_columns,
-    codes_of,
     json_encoder,
-    row_type,
 )
 from flowrun.connectors.formats.json_values import load_fast
 from flowrun.core.arrays import Bools, Integers
@@ -117,15 +114,7 @@ class CanalDecoder:
         current = after.filter(pa.array(updates)) if len(updates) else after
         if not len(given):
             return given
-        nulled = self._nulled(decoded.records[message[updates]], chunk)
-        children = []
-        for i, (name, was, now) in enumerate(zip(self._schema.names, given.flatten(), current.flatten(), strict=True)):
-            same = was.is_null().to_numpy(zero_copy_only=False)
-            for row in nulled.get(name, ()):
-                same[row] = False
-            children.append(pc.if_else(pa.array(same), now, was) if same.any() else was)
-            assert children[i].type == now.type
-        return pa.StructArray.from_arrays(children, fields=list(after.type)) if children else given
+        return rows_before_updates(given, current, self._nulled(decoded.records[message[updates]], chunk))
 
     def _nulled(self, records: Integers, chunk: RecordChunk) -> dict[str, list[int]]:
         """Column → positions of the updated rows for which `old` says null. Only messages that contain a null are parsed."""

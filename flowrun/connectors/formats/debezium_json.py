@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-
-from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk
+from flowrun.api.format import DecodedRecords, ReadRequest, RecordChunk
+from flowrun.connectors.formats.changes import ImageOperations, row_type
 from flowrun.connectors.formats.json_decoder import JsonDecoder
 from flowrun.connectors.formats.json_envelope import (
-    Changes,
     Envelope,
     EnvelopeEncoder,
     change_format,
-    change_rows,
     check_columns,
-    codes_of,
     json_encoder,
-    row_type,
 )
-from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING, row
 from flowrun.errors import OptionError
 
 _NAME = "debezium-json"
-_OPERATIONS = pa.array(["c", "r", "u", "d"])
-_UPDATE, _DELETE = 2, 3
-_REPLICA_HINT = (
-    "PostgreSQL sends it only for tables with REPLICA IDENTITY FULL; "
-    "with a primary key, 'debezium-json.changelog-mode' = 'upsert' does without"
+EVENTS = ImageOperations(
+    event="Debezium event",
+    field="op",
+    inserts=("c", "r"),
+    update="u",
+    delete="d",
+    hint="PostgreSQL sends it only for tables with REPLICA IDENTITY FULL; "
+    "with a primary key, 'debezium-json.changelog-mode' = 'upsert' does without",
 )
+"""The operations of Debezium's events."""
 
 _OPTIONS = (
     Option(
@@ -88,37 +85,7 @@ class DebeziumDecoder:
         decoded = self._events.decode(chunk)
         columns = decoded.columns.columns
         before, after, op = columns[0].flatten() if self._payload else columns
-        codes = codes_of(op, _OPERATIONS)
-        needs_before = codes == _DELETE if self._upserts else codes >= _UPDATE
-        no_before = before.is_null().to_numpy(zero_copy_only=False) & needs_before
-        no_after = after.is_null().to_numpy(zero_copy_only=False) & (codes <= _UPDATE)
-        wrong = no_before | no_after | (codes < 0)
-        bad = list(decoded.bad)
-        bad += (
-            BadRecord(int(decoded.records[i]), _what_is_wrong(op[i].as_py(), bool(no_before[i])))
-            for i in np.flatnonzero(wrong).tolist()
-        )
-        good = np.flatnonzero(~wrong)
-        codes = codes[good]
-        if self._upserts:
-            kinds = np.array([RowKind.INSERT, RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE], np.int8)[codes]
-            changes = Changes(before, after, codes < _DELETE, good, kinds, decoded.records[good])
-            return changes.rows(self._schema, (), bad)
-        rows = change_rows(codes == _UPDATE, codes == _DELETE)
-        positions, from_after = good[rows.changes], rows.after_update | (codes < _UPDATE)[rows.changes]
-        changes = Changes(before, after, from_after, positions, rows.kinds, decoded.records[positions])
-        return changes.rows(self._schema, (), bad)
-
-
-def _what_is_wrong(op: str | None, no_before: bool) -> str:
-    if op is None:
-        return 'the field "op" is missing: this is no Debezium event'
-    if op not in _OPERATIONS.to_pylist():
-        return f'unknown operation "op": {op!r}, expected c, r, u or d'
-    if no_before:
-        kind = "an update" if op == "u" else "a delete"
-        return f'the field "before" of {kind} is null; {_REPLICA_HINT}'
-    return f'the field "after" of operation {op!r} is null'
+        return EVENTS.rows(self._schema, decoded, before, after, op, upserts=self._upserts)
 
 
 def _check(schema: Schema, _options: Options) -> None:

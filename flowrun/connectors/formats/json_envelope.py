@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ReadRequest, RecordDecoder, RecordFormat
+from flowrun.api.format import ReadRequest, RecordDecoder, RecordFormat
+from flowrun.connectors.formats.changes import inserts
 from flowrun.connectors.formats.framing import at_any_line, framer_for_lines
 from flowrun.connectors.formats.json_encoder import MAX_ENCODED_BYTES, JsonEncoder, joined_bytes
 from flowrun.connectors.formats.json_format import FORMAT as JSON
 from flowrun.connectors.formats.json_format import check_map_keys
-from flowrun.core.arrays import Bools, Int32s, Integers, Kinds
-from flowrun.core.elements import RowKind
 from flowrun.core.options import Option, Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.core.types import DataType, row
 
 _SHARED = (
     "ignore-parse-errors",
@@ -99,101 +95,6 @@ def json_encoder(schema: Schema, options: Options, name: str) -> JsonEncoder:
         iso_timestamps=options.text(f"{name}.timestamp-format.standard") == "iso-8601",
         ignore_null_fields=options.flag(f"{name}.encode.ignore-null-fields"),
     )
-
-
-def inserts(rows: int) -> pa.Int8Array:
-    """The row kinds of `rows` inserts."""
-    return pa.array(np.zeros(rows, np.int8))
-
-
-def row_type(schema: Schema) -> DataType:
-    """The ROW of a schema's columns.
-
-    >>> from flowrun.core.types import BIGINT
-    >>> str(row_type(Schema.of(id=BIGINT)))
-    'ROW<id BIGINT>'
-    """
-    return row(*((f.name, f.type) for f in schema))
-
-
-def codes_of(column: pa.Array, known: pa.Array) -> Int32s:
-    """The position of each value among the known ones; −1 for NULL and for other values.
-
-    >>> codes_of(pa.array(["d", None, "x", "c"]), pa.array(["c", "d"])).tolist()
-    [1, -1, -1, 0]
-    """
-    codes: Int32s = pc.fill_null(pc.index_in(column, known), -1).to_numpy(zero_copy_only=False)
-    return codes
-
-
-@record
-class ChangeRows:
-    """The rows that changes become: an insert or delete is one row, an update two, the row before it and the row after it.
-
-    Attributes:
-        changes: for each row the position of its change, ascending.
-        after_update: for each row whether it is the second row of an update.
-        kinds: for each row its `RowKind`.
-    """
-
-    changes: Integers
-    after_update: Bools
-    kinds: Kinds
-
-
-def change_rows(updates: Bools, deletes: Bools) -> ChangeRows:
-    """The rows of changes: for each change `updates` and `deletes` say whether it is one; else it is an insert.
-
-    >>> rows = change_rows(np.array([False, True, False]), np.array([False, False, True]))
-    >>> rows.changes.tolist(), [RowKind(k).name for k in rows.kinds]
-    ([0, 1, 1, 2], ['INSERT', 'UPDATE_BEFORE', 'UPDATE_AFTER', 'DELETE'])
-    """
-    changes = np.repeat(np.arange(len(updates)), np.where(updates, 2, 1))
-    after_update = np.zeros(len(changes), np.bool_)
-    after_update[1:] = changes[1:] == changes[:-1]
-    kinds = np.full(len(changes), RowKind.INSERT, np.int8)
-    kinds[deletes[changes]] = RowKind.DELETE
-    kinds[updates[changes]] = RowKind.UPDATE_BEFORE
-    kinds[after_update] = RowKind.UPDATE_AFTER
-    return ChangeRows(changes, after_update, kinds)
-
-
-@record
-class Changes:
-    """Decoded changes: the rows of two struct arrays, and which of them come out in which order.
-
-    Attributes:
-        before: the rows as they were before their changes.
-        after: the rows as they are after their changes.
-        from_after: for each row that comes out whether it is one of `after`; else it is one of `before`.
-        positions: for each row that comes out its position in that array.
-        kinds: for each row that comes out its `RowKind`.
-        records: for each row that comes out the index of its record, ascending.
-    """
-
-    before: pa.StructArray
-    after: pa.StructArray
-    from_after: Bools
-    positions: Integers
-    kinds: Kinds
-    records: Offsets
-
-    def rows(self, schema: Schema, extra: Sequence[pa.Array], bad: Sequence[BadRecord]) -> DecodedRecords:
-        """The rows that come out, with the columns of `schema`. Its last columns are `extra`, which have a value for each of these rows."""
-        positions = pa.array(self.positions)
-        if self.from_after.all():
-            arrays = [c.take(positions) for c in self.after.flatten()]
-        else:
-            shifted = pa.array(self.positions + np.where(self.from_after, len(self.before), 0))
-            pairs = zip(self.before.flatten(), self.after.flatten(), strict=True)
-            arrays = [pa.concat_arrays(pair).take(shifted) for pair in pairs]
-        columns = (
-            pa.RecordBatch.from_arrays([*arrays, *extra], schema=schema.arrow)
-            if schema.fields
-            else pa.RecordBatch.from_struct_array(pa.array([{}] * len(self.positions), pa.struct([])))
-        )
-        kinds = pa.array(self.kinds) if self.kinds.any() else None
-        return DecodedRecords(columns, self.records, tuple(sorted(bad, key=lambda b: b.index)), kinds)
 
 
 def check_columns(schema: Schema) -> None:

@@ -159,6 +159,10 @@ def _unseen_text(place: str, missing: Sequence[str], keys: Sequence[str], rows: 
     if {"payload", "schema"} <= set(keys):
         options = "the format to debezium-json and debezium-json.schema-include to true"
         return f"{text}: they look like Debezium's changes with their schema; set {options}"
+    if {"before", "after"} & set(keys) and "op_type" in keys:
+        return f"{text}: they look like GoldenGate's changes; set the format to ogg-json"
+    if {"data", "type", "database", "xid"} <= set(keys):
+        return f"{text}: they look like Maxwell's changes; set the format to maxwell-json"
     if {"data", "type", "database"} <= set(keys):
         return f"{text}: they look like Canal's changes; set the format to canal-json"
     folded = {k.casefold(): k for k in keys}

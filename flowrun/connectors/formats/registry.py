@@ -22,6 +22,8 @@ BUILT_IN = {
     "csv": "flowrun.connectors.formats.csv_format:FORMAT",
     "debezium-json": "flowrun.connectors.formats.debezium_json:FORMAT",
     "json": "flowrun.connectors.formats.json_format:FORMAT",
+    "maxwell-json": "flowrun.connectors.formats.maxwell_json:FORMAT",
+    "ogg-json": "flowrun.connectors.formats.ogg_json:FORMAT",
     "parquet": "flowrun.connectors.formats.parquet_format:FORMAT",
     "raw": "flowrun.connectors.formats.raw:FORMAT",
 }

@@ -1,4 +1,4 @@
-"""debezium-json and canal-json: changes as text, in the form that Flink writes and reads."""
+"""debezium-json, canal-json, maxwell-json and ogg-json: changes as text, in the form that Flink writes and reads."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ NESTED = Schema.of(
 )
 
 
-@pytest.mark.parametrize("format", ["debezium-json", "canal-json"])
+@pytest.mark.parametrize("format", ["debezium-json", "canal-json", "maxwell-json", "ogg-json"])
 @given(data=st.data())
 def test_what_is_written_is_read_again(format: str, data: st.DataObject) -> None:
     with_maps = data.draw(st.booleans())
@@ -252,3 +252,87 @@ def test_what_is_no_canal_message_is_told(record: str, reason: str) -> None:
     assert changes(decoded) == [("+I", 1, None)]
     assert [b.index for b in decoded.bad] == [1]
     assert reason in decoded.bad[0].reason
+
+
+# ---- ogg-json
+
+
+def test_ogg_writes_adds_as_i_and_removals_as_d() -> None:
+    assert text("ogg-json", (ADD, 1, "a"), (UB, 1, "a"), (UA, 1, "b"), (D, 1, None)) == [
+        '{"before":null,"after":{"id":1,"name":"a"},"op_type":"I"}',
+        '{"before":{"id":1,"name":"a"},"after":null,"op_type":"D"}',
+        '{"before":null,"after":{"id":1,"name":"b"},"op_type":"I"}',
+        '{"before":{"id":1,"name":null},"after":null,"op_type":"D"}',
+    ]
+    assert text("ogg-json", (ADD, 1, None), **{"ogg_json__encode__ignore_null_fields": "true"}) == [
+        '{"after":{"id":1},"op_type":"I"}'
+    ]
+
+
+def test_ogg_reads_every_operation() -> None:
+    assert read(
+        decoder("ogg-json", SCHEMA),
+        '{"after":{"id":1,"name":"a"},"op_type":"I","op_ts":"2020-05-13 15:40:06.000000","table":"T"}',
+        '{"before":{"id":1,"name":"a"},"after":{"id":1,"name":"b"},"op_type":"U"}',
+        '{"before":{"id":1,"name":"b"},"op_type":"D"}',
+    ) == [("+I", 1, "a"), ("-U", 1, "a"), ("+U", 1, "b"), ("-D", 1, "b")]
+
+
+# ---- maxwell-json
+
+
+def test_maxwell_writes_inserts_and_deletes() -> None:
+    assert text("maxwell-json", (ADD, 1, "a"), (UB, 1, "a"), (UA, 1, "b"), (D, 1, "b")) == [
+        '{"data":{"id":1,"name":"a"},"type":"insert"}',
+        '{"data":{"id":1,"name":"a"},"type":"delete"}',
+        '{"data":{"id":1,"name":"b"},"type":"insert"}',
+        '{"data":{"id":1,"name":"b"},"type":"delete"}',
+    ]
+
+
+def test_maxwell_updates_hold_the_old_values_of_what_changed_only() -> None:
+    assert read(
+        decoder("maxwell-json", SCHEMA),
+        '{"database":"d","table":"t","type":"insert","ts":1477053217,"data":{"id":1,"name":"a"}}',
+        '{"type":"update","data":{"id":1,"name":"A"},"old":{"name":"a"}}',
+        '{"type":"update","data":{"id":20,"name":"A"},"old":{"id":1}}',
+        '{"type":"update","data":{"id":20,"name":"B"},"old":{"name":null}}',
+        '{"type":"delete","data":{"id":20,"name":"B"}}',
+    ) == [
+        ("+I", 1, "a"),
+        ("-U", 1, "a"),
+        ("+U", 1, "A"),
+        ("-U", 1, "A"),
+        ("+U", 20, "A"),
+        ("-U", 20, None),
+        ("+U", 20, "B"),
+        ("-D", 20, "B"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format", "record", "reason"),
+    [
+        ("ogg-json", '{"id":1}', 'the field "op_type" is missing'),
+        ("ogg-json", '{"op_type":"T"}', "expected I, U or D"),
+        ("ogg-json", '{"op_type":"U","after":{"id":1}}', "supplemental logging"),
+        ("ogg-json", '{"op_type":"I","after":null}', 'the field "after"'),
+        ("maxwell-json", '{"id":1}', 'the field "type" is missing'),
+        ("maxwell-json", '{"type":"bootstrap-start","data":{}}', "expected insert, update or delete"),
+        ("maxwell-json", '{"type":"insert"}', 'the field "data" is missing'),
+        ("maxwell-json", '{"type":"update","data":{"id":1}}', 'the field "old" of an update is missing'),
+        ("maxwell-json", "nonsense", "not JSON"),
+    ],
+)
+def test_what_is_no_message_of_the_tool_is_told(format: str, record: str, reason: str) -> None:
+    good = text(format, (ADD, 1, "a"))[0]
+    decoded = decoder(format, SCHEMA).decode(lines_chunk([good.encode(), record.encode(), good.encode()]))
+    assert changes(decoded) == [("+I", 1, "a")] * 2
+    assert [b.index for b in decoded.bad] == [1]
+    assert reason in decoded.bad[0].reason
+
+
+@pytest.mark.parametrize("format", ["ogg-json", "maxwell-json"])
+def test_no_columns_are_changes_in_every_format(format: str) -> None:
+    records = text(format, (ADD, 1, "a"), (D, 1, "a"))
+    assert read(decoder(format, Schema(()), SCHEMA), *records) == [("+I",), ("-D",)]

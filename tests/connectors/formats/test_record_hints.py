@@ -45,6 +45,8 @@ UNSEEN = pytest.mark.parametrize(
         ([{"a": 1, "b": None}, {"a": 2}], "a INT, c INT", "'c' is NULL in all 2 records read; the first one has a, b"),
         ([{"before": None, "after": {"a": 1}, "op": "c"}], "a INT", "set the format to debezium-json"),
         ([{"data": [{"a": 1}], "type": "INSERT", "database": "d"}], "a INT", "set the format to canal-json"),
+        ([{"data": {"a": 1}, "type": "insert", "database": "d", "xid": 7}], "a INT", "set the format to maxwell-json"),
+        ([{"after": {"a": 1}, "op_type": "I", "table": "t"}], "a INT", "set the format to ogg-json"),
         ([{"schema": {}, "payload": {}}], "a INT", "debezium-json.schema-include to true"),
     ],
 )

@@ -25,7 +25,16 @@ def test_unknown_formats_list_near_matches() -> None:
 
 
 def test_each_format_has_options_and_pickles() -> None:
-    assert format_names() == ("canal-json", "csv", "debezium-json", "json", "parquet", "raw")
+    assert format_names() == (
+        "canal-json",
+        "csv",
+        "debezium-json",
+        "json",
+        "maxwell-json",
+        "ogg-json",
+        "parquet",
+        "raw",
+    )
     for name in format_names():
         found = format_named(name)
         assert found.name == name
