@@ -132,6 +132,8 @@ class OperatorContext:
     """The lineage of the job's checkpoints, which restarts and resumptions keep: see `WriterContext.owner`."""
     first_checkpoint_id: int = 1
     """The lowest number that a checkpoint or savepoint can have in which this operator takes part."""
+    staging: str = ""
+    """See `WriterContext.staging`."""
     exact_watermarks: bool = False
     """Whether this operator, or one behind it, takes rows and watermarks in their exact order: then batches say where watermarks are."""
     exact_behind: bool = False

@@ -61,6 +61,9 @@ class WriterContext:
     there never is one."""
     publishes_early: bool = False
     """Whether nothing ever asks for a commit but the end: no checkpoints, and unbounded. What is `rolled` is visible then."""
+    staging: str = ""
+    """Folder, as an absolute path or URI, in which rows can wait for their commit: it belongs to the job's checkpoints, and is seen by all
+    its processes. Empty: the job takes no checkpoints, so nothing can wait for one."""
 
 
 class SinkWriter(Protocol):
@@ -105,6 +108,26 @@ class Committer(Protocol):
     def abort(self, committables: Sequence[Committable]) -> None:
         """Discard; idempotent."""
         ...
+
+
+@runtime_checkable
+class HearsOfSubmission(Protocol):
+    """A writer that is told when what it pre-committed goes to the committer, so that it can wait for a committer that is slow."""
+
+    def submitted(self, committables: Sequence[Committable]) -> None:
+        """Their checkpoint is complete, and the committer was asked to commit them; it need not have done so yet."""
+        ...
+
+
+@runtime_checkable
+class LongCommitter(Protocol):
+    """A committer that writes rows, and may take long: the job goes on meanwhile, and takes further checkpoints.
+
+    Its methods are called from one thread at a time. A call must end by itself, however the outside system behaves.
+    """
+
+    commits_long: bool
+    """True; False is that of any other committer."""
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from flowrun.api.metrics import Counter
-from flowrun.api.sink import Committable, KeyedSinkWriter, SinkWriter, WriterContext
+from flowrun.api.sink import Committable, HearsOfSubmission, KeyedSinkWriter, SinkWriter, WriterContext
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.elements import LatencyMarker, RecordBatch
 from flowrun.errors import InternalError
@@ -99,6 +99,7 @@ class SinkOperator(AbstractOperator):
             identity=self._identity,
             next_checkpoint_id=(lambda: self._next_checkpoint_id) if context.owner else None,
             publishes_early=self._asks_rolled,
+            staging=context.staging,
         )
         with named(self._place):
             self._writer = self._factory.sink.create_writer(writer_context)
@@ -169,6 +170,9 @@ class SinkOperator(AbstractOperator):
         if committables:
             assert self._submit is not None
             self._submit(tuple(committables))
+            writer: object = self._writer
+            if isinstance(writer, HearsOfSubmission):
+                writer.submitted(committables)
 
     def close(self) -> None:
         """Close the writer, which discards what was never pre-committed; later calls do nothing."""

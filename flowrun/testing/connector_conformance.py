@@ -8,11 +8,13 @@ A check raises `ContractViolationError` that says which promise was broken. No t
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from flowrun.api.operator import InputStatus
@@ -26,6 +28,7 @@ from flowrun.testing.processing_time import ManualProcessingTime
 
 Rows = list[tuple[Any, ...]]
 _MAX_POLLS = 1_000_000
+_CHECKPOINT_IDS = itertools.count(1)
 _START_MS = 1_700_000_000_000
 _IDLE_STEP_MS = 100
 
@@ -238,8 +241,9 @@ def writer_context(
     attempt: str = "attempt0",
     clock: ManualClock | None = None,
     owner: str = "owner0",
+    staging: str = "",
 ) -> WriterContext:
-    """A writer's surroundings with a clock that the test moves."""
+    """A writer's surroundings with a clock that the test moves. With `staging` every commit is of another checkpoint."""
     clock = clock or ManualClock(_START_MS)
     return WriterContext(
         subtask=subtask,
@@ -250,10 +254,13 @@ def writer_context(
         metrics=RecordedMetrics(),
         pause=_no_pause,
         owner=owner,
+        operator_id="operator0",
+        next_checkpoint_id=partial(next, _CHECKPOINT_IDS) if staging else None,
+        staging=staging,
     )
 
 
-def check_sink(sink: Sink, batches: Sequence[RecordBatch], read_back: Callable[[], Rows]) -> None:
+def check_sink(sink: Sink, batches: Sequence[RecordBatch], read_back: Callable[[], Rows], *, staging: str = "") -> None:
     """Check that a two-phase-commit sink shows rows only once they are committed, once, and drops what was not.
 
     If its committer finds orphans, what killed writers left goes, and what is still to be committed stays.
@@ -262,46 +269,47 @@ def check_sink(sink: Sink, batches: Sequence[RecordBatch], read_back: Callable[[
         sink: writes to an empty place.
         batches: at least one batch of rows.
         read_back: the rows that a reader of the outside system sees now, in any order.
+        staging: a folder for sinks whose rows wait beside the checkpoint: see `WriterContext.staging`.
 
     Raises:
         ContractViolationError: a promise was broken; says which.
     """
     sink = pickle.loads(pickle.dumps(sink))
     written = rows_in(batches)
-    committed = _write(sink, batches, "first")
+    committed = _write(sink, batches, staging, "first")
     _expect(read_back(), [], "rows are visible before the commit")
     _commit_twice(sink, committed)
     _expect(read_back(), written, "after the commit (twice)")
-    aborted = _write(sink, batches, "second")
+    aborted = _write(sink, batches, staging, "second")
     for _ in range(2):
         _committer(sink).abort(aborted)
     _expect(read_back(), written, "after an abort (twice)")
     _committer(sink).abort(committed)
     _expect(read_back(), written, "an abort must not touch what was committed")
-    writer = sink.create_writer(writer_context(attempt="third"))
+    writer = sink.create_writer(writer_context(attempt="third", staging=staging))
     writer.open()
     for batch in batches:
         writer.write(batch)
     for _ in range(2):
         writer.close()
     _expect(read_back(), written, "a writer was closed without preparing a commit")
-    empty = _write(sink, [batch.slice(0, 0) for batch in batches], "fourth")
+    empty = _write(sink, [batch.slice(0, 0) for batch in batches], staging, "fourth")
     _commit_twice(sink, empty)
     _expect(read_back(), written, "batches without rows were committed")
-    halves = _write(sink, batches, "fifth")
+    halves = _write(sink, batches, staging, "fifth")
     _committer(sink).commit(halves[:1])
-    _check_orphans(sink, batches, halves)
+    _check_orphans(sink, batches, halves, staging)
     _committer(sink).commit(halves)
     _expect(read_back(), written * 2, "a commit that had stopped half way was repeated")
-    _check_orphans(sink, batches, [])
+    _check_orphans(sink, batches, [], staging)
     _expect(read_back(), written * 2, "looking for orphans must not touch what was committed")
 
 
-def _check_orphans(sink: Sink, batches: Sequence[RecordBatch], pending: Sequence[Committable]) -> None:
+def _check_orphans(sink: Sink, batches: Sequence[RecordBatch], pending: Sequence[Committable], staging: str) -> None:
     committer = _committer(sink)
     if not isinstance(committer, OrphanDiscarding):
         return
-    killed = sink.create_writer(writer_context(attempt=f"killed{len(pending)}"))
+    killed = sink.create_writer(writer_context(attempt=f"killed{len(pending)}", staging=staging))
     killed.open()
     killed.write(batches[0])
     lost = len(killed.prepare_commit())
@@ -318,11 +326,11 @@ def _check_orphans(sink: Sink, batches: Sequence[RecordBatch], pending: Sequence
         raise ContractViolationError("orphans were found again")
 
 
-def _write(sink: Sink, batches: Sequence[RecordBatch], attempt: str) -> list[Committable]:
+def _write(sink: Sink, batches: Sequence[RecordBatch], staging: str, attempt: str) -> list[Committable]:
     """Write in two subtasks, with a commit prepared in the middle; what is to be committed, through JSON."""
     committables: list[Committable] = []
     for subtask in range(2):
-        writer = sink.create_writer(writer_context(subtask=subtask, parallelism=2, attempt=attempt))
+        writer = sink.create_writer(writer_context(subtask=subtask, parallelism=2, attempt=attempt, staging=staging))
         writer.open()
         mine = batches[subtask::2]
         for i, batch in enumerate(mine):

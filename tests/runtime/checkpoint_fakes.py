@@ -27,6 +27,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.factories import SinkOperatorFactory, SourceOperatorFactory
 from flowrun.operators.implementations import create_operator
 from flowrun.runtime.checkpoint.assembly import JobIdentity
+from flowrun.runtime.jobmaster.commits import CommitCoordinator
 from flowrun.runtime.jobmaster.job_state import OpenedState, RestorePoint
 from flowrun.state.checkpoints import (
     CheckpointMetadata,
@@ -43,6 +44,8 @@ class MemoryStorage(InFlightInMemory):
 
     job_folder = "memory:/jobs/test"
 
+    staging = ""
+
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.Lock()
@@ -53,6 +56,9 @@ class MemoryStorage(InFlightInMemory):
         self.discarded: list[str] = []
         self.before: dict[str, Callable[[int], None]] = {}
         self.closed = False
+
+    def discard_staged(self, owner: str, keep: Any) -> int:
+        return 0
 
     def _reach(self, phase: str, checkpoint_id: int) -> None:
         call = self.before.get(phase)
@@ -284,6 +290,10 @@ class NumbersReader:
     def close(self) -> None: ...
 
 
+COMMITS_LONG = [False]
+"""The last one is that of new tables."""
+
+
 @dataclass
 class Table:
     """What a two-phase sink has written: `staged` is what nobody may see, `visible` what is committed."""
@@ -294,6 +304,8 @@ class Table:
     orphans: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     before_commit: Callable[[], None] = lambda: None
     before_abort: Callable[[], None] = lambda: None
+    commits_long: bool = field(default_factory=lambda: COMMITS_LONG[-1])
+    """Whether its committer runs beside the job master."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rows(self) -> list[int]:
@@ -393,6 +405,7 @@ def pipeline(
 class TableCommitter:
     def __init__(self, table: Table) -> None:
         self._table = table
+        self.commits_long = table.commits_long
 
     def commit(self, committables: Sequence[Committable]) -> None:
         self._table.before_commit()
@@ -427,3 +440,12 @@ class Crash:
             self.storage.files = dict(storage.files)
             self.storage.checkpoints = dict(storage.checkpoints)
             self.table = Table(dict(table.staged), dict(table.visible), set(table.aborted))
+
+
+def commit_all(commits: CommitCoordinator) -> None:
+    """The last commit of a job; raises what goes wrong."""
+
+    def failed(error: Exception) -> None:
+        raise error
+
+    commits.commit_all(lambda: None, failed)

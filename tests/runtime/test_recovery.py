@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import checkpoint_fakes
 from checkpoint_fakes import Crash, MemoryStorage, Numbers, Once, Table, opened, pipeline
 from runtime_fakes import Count, ListSource, job, rows, until, vertex
 
@@ -26,6 +27,7 @@ from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.factories import SinkOperatorFactory, SourceOperatorFactory
 from flowrun.operators.implementations import create_operator
+from flowrun.runtime.checkpoint.assembly import pending_commits
 from flowrun.runtime.job_status import JobResult
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import RestorePoint
@@ -37,6 +39,15 @@ BY_HAND = CheckpointSettings(interval_ms=3_600_000, retain=2)
 OFTEN = CheckpointSettings(interval_ms=5, retain=2)
 AT_ONCE = RestartSettings("fixed_delay", attempts=3, delay_ms=0)
 NEVER = RestartSettings("none")
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[False, pytest.param(True, marks=pytest.mark.exhaustive)],
+    ids=["commits at once", "commits beside the job master"],
+)
+def commits_long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_fakes, "COMMITS_LONG", [request.param])
 
 
 @contextmanager
@@ -79,6 +90,35 @@ def test_a_failure_in_an_operator_is_made_good(parallelism: int, chained: bool) 
     assert table.rows() == list(range(TOTAL))
     assert table.staged == {}
     assert storage.closed
+
+
+def test_a_checkpoint_holds_what_is_being_committed_before_what_came_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint_fakes, "COMMITS_LONG", [True])
+    source, table, storage = Numbers(TOTAL, released=20), Table(), MemoryStorage()
+    committing, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> None:
+        committing.set()
+        assert go_on.wait(20)
+
+    table.before_commit = slowly
+    with running(pipeline(source, table, parallelism=1, checkpoint=BY_HAND), storage) as job_master:
+        until(lambda: job_master.status().vertices[2].records_in == 20)
+        checkpoint(job_master)
+        assert committing.wait(20)
+        source.release(20)
+        until(lambda: job_master.status().vertices[2].records_in == 40)
+        checkpoint(job_master)
+        held = [storage.checkpoints[n] for n in sorted(storage.checkpoints)]
+        first, second = (next(iter(pending_commits(metadata).values())) for metadata in held)
+        go_on.set()
+        source.release()
+        assert job_master.wait() is not None
+    assert (len(first), len(second)) == (1, 2)
+    assert second[0] == first[0]
+    assert table.rows() == list(range(TOTAL))
 
 
 def test_a_restart_goes_back_to_the_last_completed_checkpoint() -> None:

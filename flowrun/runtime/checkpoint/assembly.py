@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from flowrun import __version__
 from flowrun.api.sink import Committable
@@ -70,7 +70,7 @@ def assemble(
         identity: of the run.
         started: how the checkpoint began.
         command: what the subtasks acknowledged, and which had finished.
-        held: committables of subtasks that had finished.
+        held: committables of subtasks that had finished, and those of running ones that are being committed.
         completed_ms: now, epoch ms.
     """
     checkpoint_id = command.checkpoint_id
@@ -138,11 +138,13 @@ def _operator(
     ended = 0
     for subtask in range(vertex.parallelism):
         snapshot = command.snapshots.get(ExecutionVertexId(vertex.vertex_id, subtask))
+        left = held.get((operator_id, subtask), ())
         if snapshot is not None:
             state = next((o for o in snapshot.operators if o.operator_id == operator_id), None)
+            if left:
+                state = _with_uncommitted(state, operator_id, command.checkpoint_id, left)
         else:
             ended += 1
-            left = held.get((operator_id, subtask), ())
             state = _left_behind(operator_id, command.checkpoint_id, left)
         if state is not None and not state.is_empty:
             subtasks[subtask] = state
@@ -158,6 +160,19 @@ def _operator(
         finished,
         started.enumerators.get(operator_id),
     )
+
+
+def _with_uncommitted(
+    state: OperatorSubtaskState | None, operator_id: str, checkpoint_id: int, held: Sequence[Committable]
+) -> OperatorSubtaskState | None:
+    """What is being committed goes before what the subtask has pre-committed since, as it has to be committed first."""
+    if state is None:
+        return _left_behind(operator_id, checkpoint_id, held)
+    own = read_committables(state.operator[COMMITTABLES]) if COMMITTABLES in state.operator else []
+    named = {c.commit_id for _, c in own}
+    first = min((at for at, _ in own), default=checkpoint_id)
+    entries = [*((first, c) for c in held if c.commit_id not in named), *own]
+    return replace(state, operator={**state.operator, COMMITTABLES: committables_state(entries)})
 
 
 def _left_behind(

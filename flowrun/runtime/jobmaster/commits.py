@@ -1,5 +1,8 @@
 """Commits what sinks wrote: the job's side of `Committer`. Used by the job master's thread only.
 
+A committer that takes long (`LongCommitter`) runs on a thread beside it. What it was given stays pending, and so is part of the checkpoints
+that are completed meanwhile, until it has returned.
+
 With checkpoints, what a running sink submits belongs to a completed checkpoint and is committed at once. What a sink submits at its
 end waits here until it is part of a completed checkpoint. Without checkpoints, what was rolled while an unbounded job runs is
 committed at once, and what was closed at the end when every subtask of the job has finished. What a completed checkpoint
@@ -12,11 +15,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from flowrun.api.sink import Committable, Committer, OrphanDiscarding, Replacing, Sink
+from flowrun.api.sink import Committable, Committer, LongCommitter, OrphanDiscarding, Replacing, Sink
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.long_commits import LongCommits
 from flowrun.runtime.messages import CommittablesReport
 from flowrun.state.commit_log import LoggedCommit
 
@@ -39,6 +43,11 @@ class _SinkCommits:
     """Commit id → what the last completed checkpoint holds."""
     owed: dict[str, Committable] = field(default_factory=dict)
     """The part of `covered` that was not committed since."""
+
+    @property
+    def takes_long(self) -> bool:
+        committer: object = self.created()
+        return isinstance(committer, LongCommitter) and committer.commits_long
 
     def created(self) -> Committer:
         if self.committer is None:
@@ -64,6 +73,8 @@ class CommitCoordinator:
         checkpoints: whether the job takes periodic checkpoints. If not, it can still have gone on from a savepoint, or have taken one.
         run: the lineage; what sinks found when it began is replaced when they show something; empty: nothing is.
         log: notes what is about to be committed; what checkpoints hold is noted when they are stored.
+        long: runs committers that take long; None: they run here.
+        discard_staged: removes rows that wait in files of a lineage, but those of these commit ids; gives how many files.
     """
 
     def __init__(
@@ -73,8 +84,12 @@ class CommitCoordinator:
         checkpoints: bool,
         run: str = "",
         log: Callable[[Sequence[LoggedCommit]], None] | None = None,
+        long: LongCommits | None = None,
+        discard_staged: Callable[[str, Collection[str]], int] | None = None,
     ) -> None:
         self._run = run
+        self._long = long
+        self._discard_staged = discard_staged
         self._checkpoints = checkpoints
         self._log = log
         self._numbers: dict[str, int] = {}
@@ -107,6 +122,10 @@ class CommitCoordinator:
         if report.at_end or not (self._checkpoints or running or len(covered) == len(report.committables)):
             known.pending += entries
             return
+        if self._long is not None and known.takes_long:
+            known.pending += entries
+            self._begin(known, report.committables)
+            return
         try:
             self._commit(known, report.committables)
         except CommitError:
@@ -133,6 +152,9 @@ class CommitCoordinator:
         self.go_back_to(covered)
         for known in self._sinks.values():
             now = [c for _, c in known.pending if c.commit_id in known.covered]
+            if now and self._long is not None and known.takes_long:
+                self._begin(known, now)
+                continue
             known.pending = [entry for entry in known.pending if entry[1].commit_id not in known.covered]
             self._commit(known, now)
         self._replace_earlier()
@@ -152,31 +174,55 @@ class CommitCoordinator:
     def commit_owed(self, vertices: Collection[str]) -> None:
         """Commit what the last completed checkpoint holds and nobody has submitted yet, in sinks of these vertices.
 
+        Where a committer takes long it is done in all sinks, in the order of what was written: subtasks that restore from the checkpoint
+        submit it too, but each only its part, and at another parallelism in no order.
+
         Raises:
             CommitError: a committer failed.
         """
+        self._wait_for_long()
         for known in self._sinks.values():
-            if known.vertex_id in vertices:
+            if known.owed and (known.vertex_id in vertices or known.takes_long):
                 self._commit(known, list(known.owed.values()))
+                self._drop_pending(known)
 
-    def commit_all(self) -> None:
-        """Commit what is owed or pending, sink by sink, each in the order of subtasks and of arrival.
+    def commit_all(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Commit what is owed or pending, then call `done`: at once, or as a later mail if some committer takes long.
 
-        Raises:
-            CommitError: a committer failed; its committables, and those of the sinks after it, stay pending.
+        Those that take long come first, as they are likelier to fail; then sink by sink. Each has the order of subtasks and of arrival.
+
+        Args:
+            done: everything is committed.
+            failed: gets the CommitError of a committer; its committables, and those of the sinks after it, stay pending.
         """
         for known in self._sinks.values():
-            self._commit(known, list(known.owed.values()))
             known.pending.sort(key=lambda entry: entry[0])
-            self._commit(known, [c for _, c in known.pending])
-            known.pending.clear()
-        self._replace_earlier()
+        if self._long is None:
+            self._commit_rest(done, failed)
+            return
+        for known in self._sinks.values():
+            if (known.owed or known.pending) and known.takes_long:
+                self._begin(known, [*known.owed.values(), *(c for _, c in known.pending)])
+        self._long.when_quiet(lambda error: failed(error) if error is not None else self._commit_rest(done, failed))
+
+    def _commit_rest(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        try:
+            for known in self._sinks.values():
+                self._commit(known, list(known.owed.values()))
+                self._commit(known, [c for _, c in known.pending])
+                known.pending.clear()
+            self._replace_earlier()
+        except CommitError as error:
+            failed(error)
+        else:
+            done()
 
     def settle(self) -> list[str]:
         """The job ends without success: commit what the last completed checkpoint holds, abort the rest.
 
         Gives what went wrong, one text a sink and step. What could not be committed stays in the checkpoint.
         """
+        self._wait_for_long()
         problems = []
         for known in self._sinks.values():
             try:
@@ -194,8 +240,14 @@ class CommitCoordinator:
                     committer.keep_earlier(self._run)
         return problems
 
+    def close(self) -> None:
+        """End the thread of committers that take long. Idempotent."""
+        if self._long is not None:
+            self._long.close()
+
     def abort_uncovered(self, vertices: Iterable[ExecutionVertexId]) -> list[str]:
         """These subtasks go back to the last completed checkpoint: abort what they handed over and it does not hold."""
+        self._wait_for_long()
         problems = []
         going_back = set(vertices)
         for known in self._sinks.values():
@@ -214,6 +266,7 @@ class CommitCoordinator:
         Raises:
             CommitError: a committer failed.
         """
+        self._wait_for_long()
         # Of all sinks: several may write below one folder.
         waiting = {c.commit_id for known in self._sinks.values() for _, c in known.pending}
         covered = {commit_id for known in self._sinks.values() for commit_id in known.covered}
@@ -230,6 +283,10 @@ class CommitCoordinator:
                 raise CommitError(known.name) from error
             if count:
                 _log.info("sink '%s': deleted what earlier attempts had left, %d pieces", known.name, count)
+        if self._discard_staged is not None:
+            count = self._discard_staged(owner, needed)
+            if count:
+                _log.info("deleted rows of earlier attempts that waited for their commit, %d files", count)
 
     def _abort(self, known: _SinkCommits, entries: Iterable[tuple[int, Committable]]) -> list[str]:
         dropped = [c for _, c in entries if c.commit_id not in known.covered and c.commit_id not in self._protected]
@@ -249,9 +306,35 @@ class CommitCoordinator:
             known.created().commit(committables)
         except Exception as error:
             raise CommitError(known.name) from error
+        self._committed(known, committables)
+
+    def _committed(self, known: _SinkCommits, committables: Sequence[Committable]) -> None:
         for committable in committables:
             known.owed.pop(committable.commit_id, None)
         self._replace_earlier(known)
+
+    def _drop_pending(self, known: _SinkCommits) -> None:
+        """What the last checkpoint holds is committed: it does not wait here any more."""
+        known.pending = [entry for entry in known.pending if entry[1].commit_id not in known.covered]
+
+    def _begin(self, known: _SinkCommits, committables: Sequence[Committable]) -> None:
+        """Have a committer that takes long commit what it was not given yet; what it has committed is not pending any more."""
+        assert self._long is not None
+        fresh = {c.commit_id: c for c in committables if not self._long.is_under_way(c.commit_id)}
+        if not fresh:
+            return
+        self._note(known, list(fresh.values()))
+
+        def done() -> None:
+            known.pending = [entry for entry in known.pending if entry[1].commit_id not in fresh]
+            self._committed(known, list(fresh.values()))
+
+        self._long.submit(known.created(), list(fresh.values()), done, lambda: CommitError(known.name))
+
+    def _wait_for_long(self) -> None:
+        """Until nothing is being committed beside this thread. What has failed there stays pending."""
+        if self._long is not None:
+            self._long.wait()
 
     def _replace_earlier(self, *sinks: _SinkCommits) -> None:
         """These sinks (none given: all) show something: what they were to replace goes."""

@@ -16,6 +16,7 @@ from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
 from flowrun.runtime.jobmaster.job_state import OpenedState
 from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.long_commits import LongCommits
 from flowrun.runtime.jobmaster.main_thread import JobMasterThreads
 from flowrun.runtime.jobmaster.ordered_sources import OrderedSources
 from flowrun.runtime.jobmaster.recovery import Recovery
@@ -76,7 +77,12 @@ def create_job_master(
     driver = SchedulerDriver(Scheduler(graph, job_id, now_ms, strategy), clock)
     executions = driver.scheduler.executions
     commits = CommitCoordinator(
-        job_graph, checkpoints=state.takes_checkpoints, run=state.run, log=state.storage.note_commits
+        job_graph,
+        checkpoints=state.takes_checkpoints,
+        run=state.run,
+        log=state.storage.note_commits,
+        long=LongCommits(threads.io(f"flowrun-commits-{job_graph.name}", post), driver.fail),
+        discard_staged=state.storage.discard_staged,
     )
     tasks = JobTasks(graph, job_id, state.identity.lineage, executions, address_of)
     sources = JobSources(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flowrun.errors import StateError
-from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
+from flowrun.runtime.jobmaster.commits import CommitCoordinator
 from flowrun.runtime.jobmaster.snapshot_requests import SnapshotRequests
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.mailbox import Post
@@ -72,8 +72,7 @@ class FinalCommit:
         try:
             if last is not None:
                 last.wait()  # answered
-            self._commits.commit_all()
-        except (StateError, CommitError) as error:
+        except StateError as error:
             self._failed(error)
-        else:
-            self._committed()
+            return
+        self._commits.commit_all(self._committed, self._failed)

@@ -392,6 +392,7 @@ class JobMaster:
         stuck = [e.attempt_id for e in self._scheduler.alive]
         self._on_end(stuck)
         problems = self._commits.settle()
+        self._commits.close()
         problems += self._sources.close()
         self._checkpoints.close()
         if state is JobState.FAILED:

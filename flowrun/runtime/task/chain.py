@@ -57,6 +57,7 @@ class ChainEnvironment:
     activity: SubtaskActivity = field(default_factory=private_activity)
     speaks_for_all: bool | None = None
     """See `OperatorContext.speaks_for_all`; None: if it is the first subtask."""
+    staging: str = ""
 
 
 @record
@@ -397,6 +398,7 @@ class OperatorChain:
             checkpointing=environment.settings.checkpoint is not None,
             owner=environment.lineage,
             first_checkpoint_id=environment.first_checkpoint_id,
+            staging=environment.staging,
             exact_watermarks=chained.exact_watermarks,
             exact_behind=chained.exact_behind,
             sorted_inputs=chained.sorted_inputs,

@@ -94,6 +94,7 @@ def create_task(
             lineage=deployment.lineage,
             first_checkpoint_id=deployment.first_checkpoint_id,
             activity=activity,
+            staging="" if storage is None or settings.checkpoint is None else storage.staging,
         ),
     )
     snapshots = SubtaskSnapshots(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -52,6 +52,11 @@ class SnapshotWriter(Protocol):
 
 class SnapshotStorage(Protocol):
     """What tasks get. Thread-safe."""
+
+    @property
+    def staging(self) -> str:
+        """URI or absolute path of the folder in which rows wait for their commit; it need not be there yet."""
+        ...
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """The writer of one operator in one subtask and attempt."""
@@ -141,6 +146,14 @@ class CheckpointStorage(SnapshotStorage, Protocol):
 
     def note_commits(self, commits: Sequence[LoggedCommit]) -> None:
         """Remember, durably, what sinks are about to make visible: who goes back to an older snapshot must know of it."""
+        ...
+
+    def discard_staged(self, owner: str, keep: Collection[str]) -> int:
+        """Remove the files in `staging` that writers of a lineage left, but those of these commit ids; gives how many.
+
+        Raises:
+            StateError: one cannot be removed.
+        """
         ...
 
     def note_discarded(self, checkpoint_id: int) -> None:

@@ -15,6 +15,7 @@ from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.state.checkpoints import InFlight, KeptElement, KeyedTableState
 from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
+from flowrun.state.storage.names import STAGED_FOLDER
 
 
 @record
@@ -58,6 +59,11 @@ class _FolderOfAnother:
         from flowrun.state.storage.state_path import resolve
 
         return ParquetStorage(resolve(self._descriptor.job_folder, shared=self._descriptor.shared))
+
+    @property
+    def staging(self) -> str:
+        """See `SnapshotStorage`."""
+        return f"{self._descriptor.job_folder.rstrip('/')}/{STAGED_FOLDER}"
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """See `SnapshotStorage`."""

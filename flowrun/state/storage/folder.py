@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -72,6 +72,11 @@ class JobFolder:
     def storage(self) -> ParquetStorage:
         """What tasks need of this; may be sent to other processes."""
         return self._storage
+
+    @property
+    def staging(self) -> str:
+        """Where rows wait for their commit; see `SnapshotStorage.staging`."""
+        return self._storage.staging
 
     @property
     def next_checkpoint_id(self) -> int:
@@ -184,6 +189,10 @@ class JobFolder:
         with self._guard:
             own = [n for n, c in self._inventory.complete.items() if c.lineage == self._lineage]
         self._commits.add(commits, min(own, default=None))
+
+    def discard_staged(self, owner: str, keep: Collection[str]) -> int:
+        """Remove rows that wait for nothing any more; see `CheckpointStorage.discard_staged`."""
+        return self._storage.discard_staged(owner, keep)
 
     def note_discarded(self, checkpoint_id: int) -> None:
         """Nothing of a checkpoint was committed; see `CheckpointStorage.note_discarded`."""

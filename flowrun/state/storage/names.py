@@ -9,6 +9,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
 _CHECKPOINT = re.compile(r"chk-(\d+)")
 _LONGEST = 60
 
+STAGED_FOLDER = "staged"
+"""The folder, below a job's folder, of rows that wait for their commit."""
 METADATA_FILE = "_metadata.json"
 """Name of the file; a checkpoint exists when it exists."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -14,8 +14,10 @@ from flowrun.state.checkpoints import InFlight, KeptElement, KeyedTableState
 from flowrun.state.storage.contract import SnapshotWriter
 from flowrun.state.storage.in_flight_files import load_in_flight, store_in_flight
 from flowrun.state.storage.keyed_reader import read_keyed_rows
+from flowrun.state.storage.names import STAGED_FOLDER
 from flowrun.state.storage.other_checkpoints import offering_another
 from flowrun.state.storage.parquet_read import DamagedFileError
+from flowrun.state.storage.staged_files import discard_staged
 from flowrun.state.storage.state_path import StatePath
 from flowrun.state.storage.writer import KeyedWriter
 
@@ -25,6 +27,15 @@ class ParquetStorage:
     """`SnapshotStorage` of the job whose folder is `root`; holds no state and no lock. Thread-safe."""
 
     root: StatePath
+
+    @property
+    def staging(self) -> str:
+        """Where rows wait for their commit; see `SnapshotStorage.staging`."""
+        return (self.root / STAGED_FOLDER).uri
+
+    def discard_staged(self, owner: str, keep: Collection[str]) -> int:
+        """Remove rows that wait for nothing any more; see `CheckpointStorage.discard_staged`."""
+        return discard_staged(self.root / STAGED_FOLDER, owner, keep)
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """The writer of one operator in one subtask and attempt."""

@@ -6,7 +6,7 @@ Nor is anything imported before: file systems and Parquet would cost a small job
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from flowrun.core.elements import CheckpointKind, Event, RecordBatch
 from flowrun.errors import InternalError
 from flowrun.state.checkpoints import CheckpointMetadata, InFlight, KeptElement, KeyedTableState, StateFile
 from flowrun.state.storage.contract import SnapshotWriter
-from flowrun.state.storage.names import job_slug
+from flowrun.state.storage.names import STAGED_FOLDER, job_slug
 
 if TYPE_CHECKING:
     from flowrun.state.commit_log import Fork, LoggedCommit
@@ -65,6 +65,15 @@ class Savepoints:
     def job_folder(self) -> str:
         """URI or absolute path of the folder that checkpoints would have; it need not exist."""
         return self.folder.uri
+
+    @property
+    def staging(self) -> str:
+        """Where rows would wait for their commit; see `SnapshotStorage.staging`."""
+        return (self.folder / STAGED_FOLDER).uri
+
+    def discard_staged(self, owner: str, keep: Collection[str]) -> int:
+        """Remove rows that wait for nothing any more; see `CheckpointStorage.discard_staged`."""
+        return self._storage.discard_staged(owner, keep)
 
     def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
         """The writer of one operator in one subtask and attempt."""

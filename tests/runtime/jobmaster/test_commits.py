@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checkpoint_fakes import Table
+from checkpoint_fakes import Table, commit_all
 from runtime_fakes import Count, job, vertex
 
 from flowrun.api.sink import Committable
@@ -93,7 +93,7 @@ def test_the_end_commits_in_the_order_of_subtasks() -> None:
     world = World()
     world.submit("b", at_end=True, subtask=1)
     world.submit("a", at_end=True)
-    world.commits.commit_all()
+    commit_all(world.commits)
     assert world.visible == ["a", "b"]
 
 
@@ -153,10 +153,10 @@ def test_a_failed_commit_names_the_sink_and_keeps_the_committables(checkpoints: 
     assert held(world) == ["a"]
     world.submit("b", at_end=True)
     with pytest.raises(CommitError):
-        world.commits.commit_all()
+        commit_all(world.commits)
     assert held(world) == ["a", "b"]
     world.table.before_commit = lambda: None
-    world.commits.commit_all()
+    commit_all(world.commits)
     assert world.visible == ["a", "b"]
     assert held(world) == []
 
@@ -181,7 +181,7 @@ def test_the_end_commits_what_the_last_checkpoint_holds_before_what_came_after_i
     world = World()
     world.complete("owed")
     world.submit("later", at_end=True)
-    world.commits.commit_all()
+    commit_all(world.commits)
     assert world.visible == ["owed", "later"]
 
 
@@ -191,7 +191,7 @@ def test_a_subtask_commits_in_the_order_in_which_it_handed_over() -> None:
         world.submit(name, at_end=True, subtask=1)
     world.submit("y", at_end=True)
     assert [c.commit_id for c in world.commits.held()["sink-0", 1]] == ["z", "m", "a"]
-    world.commits.commit_all()
+    commit_all(world.commits)
     assert world.visible == ["y", "z", "m", "a"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -35,9 +36,10 @@ class Ending:
             failed=lambda error: self.happened.append(str(error)),
         )
 
-    def commit_all(self) -> None:
+    def commit_all(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         """What the coordinator of commits does last."""
         self.happened.append("commit")
+        done()
 
     def deliver(self) -> None:
         while (mail := self.mailbox.take_nowait()) is not None:

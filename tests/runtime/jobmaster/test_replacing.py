@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checkpoint_fakes import Table, TableCommitter
+from checkpoint_fakes import Table, TableCommitter, commit_all
 from runtime_fakes import Count, job, vertex
 
 from flowrun.api.sink import Committable
@@ -76,7 +76,7 @@ def test_a_sink_replaces_once_when_it_shows_something_and_leaves_the_others_alon
 def test_a_run_that_ends_well_replaces_in_sinks_without_rows_too_but_not_again_in_the_others() -> None:
     world = World()
     world.shows("left", "a")
-    world.commits.commit_all()
+    commit_all(world.commits)
     assert world.said == {"left": ["replace r"], "right": ["replace r"]}
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_replaces_nothing_asks_nobody(ends_well: bool) -> None:
     world = World(run="")
     world.shows("left", "a")
     if ends_well:
-        world.commits.commit_all()
+        commit_all(world.commits)
     else:
         world.commits.settle()
     assert world.said == {"left": [], "right": []}
@@ -115,8 +115,8 @@ def test_a_sink_that_cannot_replace_is_named_and_tries_again() -> None:
     world = World()
     world.tables["right"].fails = True
     with pytest.raises(CommitError) as raised:
-        world.commits.commit_all()
+        commit_all(world.commits)
     assert raised.value.sink == "right"
     world.tables["right"].fails = False
-    world.commits.commit_all()
+    commit_all(world.commits)
     assert world.said == {"left": ["replace r"], "right": ["replace r"]}

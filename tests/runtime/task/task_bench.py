@@ -77,6 +77,8 @@ class MemoryWriter:
 class MemoryStorage(InFlightInMemory):
     """A `SnapshotStorage` of tables in memory."""
 
+    staging = ""
+
     def __init__(self) -> None:
         super().__init__()
         self.files: dict[str, pa.Table] = {}

@@ -1,0 +1,154 @@
+"""The commit of staged rows: which file, whose, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from flowrun.api.sink import Committable
+from flowrun.core.record import record
+from flowrun.core.shapes import Shape, integer, members, text
+from flowrun.errors import StateError
+from flowrun.state.storage.names import STAGED_FOLDER
+from flowrun.state.storage.staged_files import (
+    StagedFile,
+    is_staged_name,
+    read_staged,
+    remove_staged,
+    staging_folder,
+)
+from flowrun.state.storage.state_path import StatePath
+
+STAGED_SHAPE: Shape = members(
+    {"folder": text, "rows": integer(), "bytes": integer(), "checksum": integer(), "writer": text, "number": integer()}
+)
+"""What a sink with a `StagedWriter` declares as its `committable_shape`."""
+
+
+@record
+class StagedCommit:
+    """One commit, as the outside system records it.
+
+    Attributes:
+        writer: who wrote the rows, the same over restarts; at most 200 ASCII characters.
+        number: is higher in every later commit of the writer; at least 1.
+        commit_id: unique.
+        rows: how many.
+    """
+
+    writer: str
+    number: int
+    commit_id: str
+    rows: int
+
+
+class TransactionalTarget(Protocol):
+    """The outside system of a staged sink, for its committer.
+
+    It is used by one thread at a time. Every call ends by itself, by time-outs if need be.
+    """
+
+    def committed_number(self, writer: str) -> int:
+        """The number that is recorded for a writer; 0 if there is none.
+
+        An earlier transaction whose outcome is unknown must be over: what this gives cannot change but by `write`.
+
+        Raises:
+            ConnectorError: the system cannot be reached or refuses.
+        """
+        ...
+
+    def write(self, commit: StagedCommit, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows, and record the commit's number for its writer, in one transaction. If it raises, a later call may try again.
+
+        Raises:
+            ConnectorError: the system cannot be reached or refuses; it is unknown whether the transaction took place.
+            DataError: it cannot take a row.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release everything; idempotent, never raises. Another call opens it again."""
+        ...
+
+
+class StagedCommitter:
+    """A `Committer` (and `LongCommitter`) that writes staged rows. What is recorded already is not written again.
+
+    Args:
+        create_target: makes the outside system's side when it is first needed.
+    """
+
+    commits_long = True
+
+    def __init__(self, create_target: Callable[[], TransactionalTarget]) -> None:
+        self._create_target = create_target
+        self._target: TransactionalTarget | None = None
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        """Write what is not recorded yet, each in a transaction of its own, in order; then remove the files.
+
+        Raises:
+            ConnectorError: the outside system cannot be reached or refuses.
+            StateError: a file is gone or damaged, or a committable is not one of this sink.
+        """
+        staged = [_staged(c) for c in committables]
+        if not staged:
+            return
+        if self._target is None:
+            self._target = self._create_target()
+        recorded: dict[str, int] = {}
+        try:
+            for folder, file, commit in staged:
+                if commit.writer not in recorded:
+                    recorded[commit.writer] = self._target.committed_number(commit.writer)
+                if recorded[commit.writer] < commit.number:
+                    self._target.write(commit, read_staged(folder, file))
+                    recorded[commit.writer] = commit.number
+                remove_staged(folder, file.name)
+        except BaseException:
+            target, self._target = self._target, None  # the next attempt begins with a connection of its own
+            target.close()
+            raise
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """Remove the files. Raises StateError."""
+        for folder, file, _ in map(_staged, committables):
+            remove_staged(folder, file.name)
+
+
+def committable_of(folder: str, file: StagedFile, writer: str, number: int) -> Committable:
+    """What a writer hands over for a complete file in a folder."""
+    return Committable(
+        file.name,
+        {
+            "folder": folder,
+            "rows": file.rows,
+            "bytes": file.bytes,
+            "checksum": file.checksum,
+            "writer": writer,
+            "number": number,
+        },
+    )
+
+
+def _staged(committable: Committable) -> tuple[StatePath, StagedFile, StagedCommit]:
+    """The parts of a committable, which come from state that somebody may have altered: only files of staged rows are read or removed."""
+    payload, name = committable.payload, committable.commit_id
+    STAGED_SHAPE(dict(payload), "payload")
+    folder = staging_folder(str(payload["folder"]))
+    if folder.name != STAGED_FOLDER or not is_staged_name(name):
+        raise StateError(
+            f"the state asks to commit '{folder / name}', which is no file of rows that wait for their commit",
+            hint="somebody altered the state: use another checkpoint or savepoint",
+        )
+
+    def number_of(key: str) -> int:
+        value = payload[key]
+        assert isinstance(value, int)
+        return value
+
+    file = StagedFile(name, number_of("rows"), number_of("bytes"), number_of("checksum"))
+    return folder, file, StagedCommit(str(payload["writer"]), number_of("number"), name, file.rows)

@@ -1,0 +1,184 @@
+"""Sinks whose rows wait beside the checkpoint, into a real database whose transactions cannot be resumed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from flowrun.api.sink import Committable, Committer, SinkWriter, WriterContext
+from flowrun.api.source import Delivery
+from flowrun.connectors.staged.commit import STAGED_SHAPE, StagedCommit, StagedCommitter
+from flowrun.connectors.staged.writer import StagedWriter
+from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape
+from flowrun.core.types import BIGINT, STRING
+from flowrun.errors import ConnectorError, StateError
+from flowrun.testing.connector_conformance import check_sink, writer_context
+
+SCHEMA = Schema.of(k=BIGINT, v=STRING)
+
+
+@record
+class Ledger:
+    """A table in an SQLite file. A row whose `v` is `poison` is refused once, after others of its transaction were written."""
+
+    path: str
+
+    schema = SCHEMA
+    delivery = Delivery.EXACTLY_ONCE
+
+    @property
+    def committable_shape(self) -> Shape:
+        return STAGED_SHAPE
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return StagedWriter(context, SCHEMA.arrow, lambda batch: batch.columns)
+
+    def create_committer(self) -> Committer:
+        return StagedCommitter(lambda: LedgerTarget(self.path))
+
+    def prepare(self) -> None:
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("CREATE TABLE rows (k BIGINT, v TEXT)")
+            connection.execute("CREATE TABLE commits (writer TEXT PRIMARY KEY, number BIGINT)")
+
+    def rows(self) -> list[tuple[int, str]]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            return connection.execute("SELECT k, v FROM rows").fetchall()
+
+
+class LedgerTarget:
+    refused = False
+
+    def __init__(self, path: str) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    def committed_number(self, writer: str) -> int:
+        found = self._connection.execute("SELECT number FROM commits WHERE writer = ?", [writer]).fetchone()
+        return 0 if found is None else int(found[0])
+
+    def write(self, commit: StagedCommit, batches: Iterator[pa.RecordBatch]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["v"] == "poison" and not LedgerTarget.refused:
+                    LedgerTarget.refused = True
+                    raise ConnectorError("the ledger is out of ink", retryable=True)
+                self._connection.execute("INSERT INTO rows VALUES (?, ?)", list(row.values()))
+        self._connection.execute("INSERT OR REPLACE INTO commits VALUES (?, ?)", [commit.writer, commit.number])
+        self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger(str(tmp_path / "ledger.db"))
+    made.prepare()
+    LedgerTarget.refused = False
+    return made
+
+
+def batch(*values: str) -> RecordBatch:
+    columns = pa.record_batch({"k": pa.array(range(len(values)), pa.int64()), "v": list(values)}, SCHEMA.arrow)
+    return RecordBatch(columns)
+
+
+def staged(ledger: Ledger, staging: Path, *values: str, attempt: str = "a") -> list[Committable]:
+    writer = ledger.create_writer(writer_context(staging=str(staging), attempt=attempt))
+    writer.open()
+    writer.write(batch(*values))
+    writer.flush(True)
+    found = list(writer.prepare_commit())
+    writer.close()
+    return found
+
+
+def test_it_keeps_the_contract_of_sinks(ledger: Ledger, tmp_path: Path) -> None:
+    staging = tmp_path / "state" / "staged"
+    check_sink(ledger, [batch("a", "b"), batch("c"), batch("d", "e", "f")], ledger.rows, staging=str(staging))
+
+
+def test_a_transaction_that_failed_half_way_is_made_again_whole(ledger: Ledger, tmp_path: Path) -> None:
+    committables = staged(ledger, tmp_path / "staged", "a", "poison", "b")
+    committer = ledger.create_committer()
+    with pytest.raises(ConnectorError, match="out of ink"):
+        committer.commit(committables)
+    assert ledger.rows() == []
+    committer.commit(committables)
+    assert [v for _, v in ledger.rows()] == ["a", "poison", "b"]
+
+
+def test_what_is_recorded_is_not_written_again_whether_its_file_is_there_or_not(ledger: Ledger, tmp_path: Path) -> None:
+    (committable,) = staged(ledger, tmp_path / "staged", "a")
+    file = tmp_path / "staged" / committable.commit_id
+    content = file.read_bytes()
+    ledger.create_committer().commit([committable])
+    assert not file.exists()
+    ledger.create_committer().commit([committable])
+    file.write_bytes(content)  # the process died between the transaction and the removal of the file
+    ledger.create_committer().commit([committable])
+    assert [v for _, v in ledger.rows()] == ["a"]
+    assert not file.exists()
+
+
+def test_rows_whose_file_is_gone_before_they_are_written_are_an_error(ledger: Ledger, tmp_path: Path) -> None:
+    (committable,) = staged(ledger, tmp_path / "staged", "a")
+    (tmp_path / "staged" / committable.commit_id).unlink()
+    with pytest.raises(StateError, match="are gone"):
+        ledger.create_committer().commit([committable])
+    assert ledger.rows() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("notes.txt", "staged"), ("staged-x.arrows", "elsewhere"), ("staged-../x.arrows", "staged")]
+)
+def test_altered_state_reads_and_removes_no_other_file(ledger: Ledger, tmp_path: Path, name: str, folder: str) -> None:
+    (committable,) = staged(ledger, tmp_path / "staged", "a")
+    altered = replace(committable, commit_id=name, payload={**committable.payload, "folder": str(tmp_path / folder)})
+    for act in (ledger.create_committer().commit, ledger.create_committer().abort):
+        with pytest.raises(StateError, match="somebody altered the state"):
+            act([altered])
+
+
+def test_a_writer_waits_for_a_committer_that_is_behind(ledger: Ledger, tmp_path: Path) -> None:
+    paused: list[float] = []
+    submitted: list[Committable] = []
+
+    def pause(ms: float) -> None:
+        assert len(paused) < 50, "the writer waits although a file was committed"
+        paused.append(ms)
+        if len(paused) == 2:
+            ledger.create_committer().commit(submitted[:1])
+
+    context = replace(writer_context(staging=str(tmp_path / "staged")), pause=pause)
+    writer = StagedWriter(context, SCHEMA.arrow, lambda b: b.columns)
+    for i in range(4):
+        writer.write(batch(str(i)))
+        committables = writer.prepare_commit()
+        submitted += committables
+        assert bool(paused) == (i == 3)
+        writer.submitted(committables)
+    writer.close()
+    assert len(paused) == 2
+
+
+def test_many_small_batches_are_gathered(ledger: Ledger, tmp_path: Path) -> None:
+    writer = ledger.create_writer(writer_context(staging=str(tmp_path / "staged")))
+    for i in range(1000):
+        writer.write(batch(str(i)))
+    (committable,) = writer.prepare_commit()
+    size = committable.payload["bytes"]
+    assert isinstance(size, int)
+    assert size < 40_000
+    ledger.create_committer().commit([committable])
+    assert [v for _, v in ledger.rows()] == [str(i) for i in range(1000)]
