@@ -105,11 +105,11 @@ def test_a_checkpoint_holds_what_is_being_committed_before_what_came_after_it(
 
     table.before_commit = slowly
     with running(pipeline(source, table, parallelism=1, checkpoint=BY_HAND), storage) as job_master:
-        until(lambda: job_master.status().vertices[2].records_in == 20)
+        until(lambda: job_master.status().vertices[2].records_in == 80)
         checkpoint(job_master)
         assert committing.wait(20)
-        source.release(20)
-        until(lambda: job_master.status().vertices[2].records_in == 40)
+        source.release(40)
+        until(lambda: job_master.status().vertices[2].records_in == 160)
         checkpoint(job_master)
         held = [storage.checkpoints[n] for n in sorted(storage.checkpoints)]
         first, second = (next(iter(pending_commits(metadata).values())) for metadata in held)
