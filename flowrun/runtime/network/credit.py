@@ -3,7 +3,8 @@
 A sender gives no more rows than its channel has credit for. With them it announces its backlog, the slots that the rows behind them take,
 and the channel gets as many floating slots for it as there are. Rows keep their slots until the task has processed them. After Apache
 Flink's credit-based flow control (`BufferManager`), for senders in the same process and in others alike: in the same process rows are
-handed over by reference, and the slots only account for what the task has in its hands.
+handed over by reference, and the slots only account for what the task has in its hands. What a sender in another process was promised stays
+promised: nobody else gets these slots until it has filled them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class GateCredit:
         self.lock = threading.RLock()
         """Held while a channel's credit changes: that of channels from other processes does so on their connection's thread."""
         self._process = pool
+        self._floating = floating
         self._pool = pool.create_local(reserved, reserved + floating)
         self._reserved = self._pool.try_acquire(reserved)
         self.channels = tuple(ChannelCredit(self, exclusive) for _ in range(channels))
@@ -58,12 +60,20 @@ class GateCredit:
         """Whether others may want the floating slots that a channel has and does not need now."""
         return 2 * self._process.free_slots < self._process.total_slots
 
-    def floating(self, slots: int) -> int:
-        """Up to `slots` floating ones; gives as many as there are. Channels that hold nothing part with theirs for it."""
+    @property
+    def share(self) -> int:
+        """Floating slots that a channel may promise to its sender although that has announced no rows for them: so it can send rows as
+        soon as it has some, and every other channel still comes to as many.
+        """
+        return 0 if self.is_scarce else self._floating // len(self.channels)
+
+    def floating(self, slots: int, taker: ChannelCredit) -> int:
+        """Up to `slots` floating ones; gives as many as there are. Other channels part with those that they do not use for it."""
         taken = self._pool.acquire_some(slots)
         if taken < slots:
             for channel in self.channels:
-                channel.give_back_unused()
+                if channel is not taker:
+                    channel.give_back_unused()
             taken += self._pool.acquire_some(slots - taken)
         return taken
 
@@ -86,7 +96,7 @@ class GateCredit:
 class ChannelCredit:
     """What one channel may receive. Thread-safe."""
 
-    __slots__ = ("_exclusive", "_extra", "_gate", "_held")
+    __slots__ = ("_exclusive", "_extra", "_gate", "_held", "_promised")
 
     def __init__(self, gate: GateCredit, exclusive: int) -> None:
         self._gate = gate
@@ -95,6 +105,8 @@ class ChannelCredit:
         """Slots beyond the exclusive ones."""
         self._held = 0
         """Slots of rows that were received and not processed yet."""
+        self._promised = 0
+        """Slots that the sender, in another process, was told of and has not filled; negative by as much as a large row took beyond them."""
 
     @property
     def available(self) -> int:
@@ -106,10 +118,20 @@ class ChannelCredit:
         with self._gate.lock:
             available = self._exclusive + self._extra - self._held
             if backlog > available:
-                extra = self._gate.floating(backlog - available)
+                extra = self._gate.floating(backlog - available, self)
                 self._extra += extra
                 available += extra
             return available
+
+    def promise(self, backlog: int) -> int:
+        """Slots that the sender may fill beside those that it knows of, once it has announced a backlog. They are kept for it."""
+        with self._gate.lock:
+            most = max(backlog, self._exclusive + self._gate.share)
+            added = min(self.for_backlog(backlog), most) - self._promised
+            if added <= 0:
+                return 0
+            self._promised += added
+            return added
 
     def receive(self, slots: int) -> None:
         """Rows came that take so many slots."""
@@ -120,22 +142,32 @@ class ChannelCredit:
                 self._gate.overdraw(missing)
                 self._extra += missing
 
-    def recycle(self) -> None:
-        """All rows were processed: their slots are free. Floating ones stay while the process has plenty, to be asked for less often."""
+    def receive_promised(self, slots: int) -> None:
+        """Rows came that take so many of the slots that were promised."""
         with self._gate.lock:
-            self._held = 0
+            self._promised -= slots
+            self.receive(slots)
+
+    def recycle(self, still_held: int = 0) -> None:
+        """All rows were processed but those that take `still_held` slots: the other slots are free.
+
+        Floating ones stay while the process has plenty, to be asked for less often.
+        """
+        with self._gate.lock:
+            self._held = still_held
             if self._extra and self._gate.is_scarce:
                 self.give_back_unused()
 
     def give_back_unused(self) -> None:
-        """Part with the floating slots if they hold nothing."""
+        """Part with the floating slots that hold nothing and are promised to nobody."""
         with self._gate.lock:
-            if self._extra and not self._held:
-                extra, self._extra = self._extra, 0
+            used = max(self._held + max(self._promised, 0) - self._exclusive, 0)
+            if self._extra > used:
+                extra, self._extra = self._extra - used, used
                 self._gate.give_back(extra)
 
     def release(self) -> None:
         """Nothing is received any more."""
         with self._gate.lock:
-            self._held = 0
+            self._held = self._promised = 0
             self.give_back_unused()

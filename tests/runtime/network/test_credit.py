@@ -85,6 +85,113 @@ def test_credit_is_never_lost_or_made_up(steps: list[tuple[int, str, int]]) -> N
     assert pool.free_slots == 40
 
 
+def test_slots_that_were_promised_to_another_process_are_given_to_nobody_else() -> None:
+    pool = GlobalBufferPool(1_000)
+    gate = GateCredit(pool, 2, exclusive=2, floating=8)
+    first, second = gate.channels
+    assert first.promise(10) == 10
+    assert second.promise(10) == 2, "the sender of the first may fill all floating ones"
+    first.receive_promised(10)
+    assert gate.used_floating == 8
+    first.recycle()
+    assert second.promise(10) == 8
+    assert first.promise(10) == 2
+    second.receive_promised(10)
+    first.receive_promised(2)
+    assert gate.used_floating == 8
+
+
+def test_rows_that_wait_keep_their_slots_when_the_process_has_few() -> None:
+    pool = GlobalBufferPool(20)
+    (channel,) = GateCredit(pool, 1, exclusive=2, floating=18).channels
+    assert channel.promise(18) == 18
+    channel.receive_promised(18)
+    channel.recycle(still_held=12)
+    assert pool.free_slots == 8
+    assert pool.borrow(8), "others may have what is free, and only that"
+    channel.recycle()
+    assert pool.free_slots == 10
+
+
+def test_a_channel_does_not_count_its_own_slots_twice() -> None:
+    gate = GateCredit(GlobalBufferPool(1_000), 2, exclusive=2, floating=8)
+    first, _ = gate.channels
+    assert first.for_backlog(10) == 10
+    assert first.for_backlog(20) == 10
+    assert first.available == 10
+
+
+def test_a_sender_without_backlog_keeps_its_share_only() -> None:
+    gate = GateCredit(GlobalBufferPool(1_000), 2, exclusive=2, floating=8)
+    first, second = gate.channels
+    assert first.promise(10) == 10
+    first.receive_promised(10)
+    first.recycle()
+    assert first.promise(0) == 2 + 4
+    assert second.promise(100) == 2 + 4
+
+
+class Sender:
+    """Sends rows as far as it has credit, as another process does."""
+
+    def __init__(self) -> None:
+        self.credit = 0
+        self.queued = 0
+
+    def send(self, most: int) -> int:
+        sent = min(most, self.credit, self.queued)
+        self.credit -= sent
+        self.queued -= sent
+        return sent
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.sampled_from(["write", "send", "recycle", "take", "others"]), st.integers(1, 30)
+        ),
+        max_size=80,
+    )
+)
+def test_senders_that_keep_to_their_credit_never_overdraw(steps: list[tuple[int, str, int]]) -> None:
+    pool = GlobalBufferPool(40)
+    gate = GateCredit(pool, 3, exclusive=2, floating=20)
+    senders, waiting, taken = [Sender() for _ in range(3)], [0] * 3, 0
+    for sender, channel in zip(senders, gate.channels, strict=True):
+        sender.credit += channel.promise(0)
+    for index, what, slots in steps:
+        channel, sender = gate.channels[index], senders[index]
+        if what == "write":
+            sender.queued += slots
+        elif what == "send":
+            if sent := sender.send(slots):
+                channel.receive_promised(sent)
+                waiting[index] += sent
+                sender.credit += channel.promise(sender.queued)
+        elif what == "take":
+            waiting[index] -= min(waiting[index], slots)
+        elif what == "recycle":
+            channel.recycle(waiting[index])
+            sender.credit += channel.promise(sender.queued)
+        else:
+            taken += pool.borrow_some(slots)
+        assert gate.used_floating <= 20
+        assert pool.free_slots >= 0
+        assert sender.credit >= 0
+    for _ in range(200):  # everybody comes to his end, however little the others leave
+        for index, (channel, sender) in enumerate(zip(gate.channels, senders, strict=True)):
+            if sent := sender.send(10):
+                channel.receive_promised(sent)
+                sender.credit += channel.promise(sender.queued)
+            channel.recycle()
+            sender.credit += channel.promise(sender.queued)
+    assert [s.queued for s in senders] == [0] * 3
+    for channel in gate.channels:
+        channel.release()
+    gate.release()
+    assert pool.free_slots == 40 - taken
+
+
 def gate_over(
     pool: GlobalBufferPool, channels: int, floating: int
 ) -> tuple[list[PipelinedSubpartition], SingleInputGate]:

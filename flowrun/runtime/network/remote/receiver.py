@@ -191,8 +191,6 @@ class RemoteInputChannel:
         self._queue: deque[Data | Control] = deque()
         self._waiting_slots = 0
         """Of rows in the queue."""
-        self._promised = 0
-        """Slots that the sender may fill."""
         self._backlog = 0
         self._expected = 0
         self._is_armed = False
@@ -210,11 +208,11 @@ class RemoteInputChannel:
         """
         self._listener, self._urgent = listener, urgent
         with self._lock:
-            self._promised = self._credit.available
+            promised = self._credit.promise(0)
             self._is_armed = True
         self._connection = self._connect()
         self._number = self._connection.register(self)
-        self._connection.request(self._number, replace(self._origin.request, credit=self._promised))
+        self._connection.request(self._number, replace(self._origin.request, credit=promised))
 
     @property
     def holds_rows(self) -> bool:
@@ -258,9 +256,7 @@ class RemoteInputChannel:
     def recycle(self) -> None:
         """All rows that `poll` gave were processed: their slots are free for more."""
         with self._lock:
-            self._credit.recycle()
-            if self._waiting_slots:
-                self._credit.receive(self._waiting_slots)
+            self._credit.recycle(self._waiting_slots)
             added = self._credit_to_add()
         self._add(added)
 
@@ -298,9 +294,8 @@ class RemoteInputChannel:
                 return
             self._queue.append(Data(batches, head.sequence, head.backlog, more=False, slots=head.slots))
             self._waiting_slots += head.slots
-            self._promised -= head.slots
             self._backlog = head.backlog
-            self._credit.receive(head.slots)
+            self._credit.receive_promised(head.slots)
             added = self._credit_to_add()
             tells, self._is_armed = self._is_armed, False
         self._add(added)
@@ -380,14 +375,7 @@ class RemoteInputChannel:
 
     def _credit_to_add(self) -> int:
         """Slots that the sender may fill beside those that it knows of."""
-        if self._is_released:
-            return 0
-        available = self._credit.for_backlog(self._backlog)
-        added = available - self._promised
-        if added <= 0:
-            return 0
-        self._promised = available
-        return added
+        return 0 if self._is_released else self._credit.promise(self._backlog)
 
     def _add(self, slots: int) -> None:
         if slots and self._connection is not None and self._failure is None:
