@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from flowrun.api.source import Split
@@ -26,7 +27,25 @@ from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecutorGateway
 from flowrun.runtime.metric_reports import MetricReports, MetricsReport
 
+Tell = Callable[[ConnectedWorker], None]
+"""Says something to a worker, or asks it; raises nothing."""
+
 _log = logging.getLogger(__name__)
+
+
+def at_the_same_time(tell: Tell, workers: Sequence[ConnectedWorker]) -> None:
+    """Tell all workers at once, so that those that hang together cost the time limit of one call."""
+    if len(workers) < 2:
+        one_by_one(tell, workers)
+        return
+    with ThreadPoolExecutor(len(workers), "flowrun-ask") as threads:
+        list(threads.map(tell, workers))
+
+
+def one_by_one(tell: Tell, workers: Iterable[ConnectedWorker]) -> None:
+    """Tell one worker after the other, on this thread."""
+    for worker in workers:
+        tell(worker)
 
 
 class JobWorkers:
@@ -37,13 +56,20 @@ class JobWorkers:
         manager: knows the workers.
         metrics: where the reports of all workers come together.
         files: that the job's text lists.
+        tell_all: how workers are asked what they all have to answer.
     """
 
     def __init__(
-        self, opening: JobOpening, manager: ResourceManager, metrics: MetricReports, files: JobFiles = NO_FILES
+        self,
+        opening: JobOpening,
+        manager: ResourceManager,
+        metrics: MetricReports,
+        files: JobFiles = NO_FILES,
+        tell_all: Callable[[Tell, Sequence[ConnectedWorker]], None] = at_the_same_time,
     ) -> None:
         self._opening = opening
         self._files = files
+        self._tell_all = tell_all
         self._manager = manager
         self._metrics = metrics
         self._job_master: JobMaster | None = None
@@ -112,26 +138,42 @@ class JobWorkers:
 
     def describe_stuck(self, attempt_ids: Sequence[str]) -> tuple[str, ...]:
         """Which of these subtasks still run, and where their threads are."""
-        described: list[str] = []
-        for worker in self._all():
+        described: dict[str, Sequence[str]] = {}
+
+        def ask(worker: ConnectedWorker) -> None:
             try:
-                described += worker.gateway.describe_stuck(self._opening.job_id, tuple(attempt_ids))
+                found = worker.gateway.describe_stuck(self._opening.job_id, tuple(attempt_ids))
             except ClusterError as error:
-                described.append(f"{worker} does not answer ({error.message})")
-        return tuple(described)
+                found = (f"{worker} does not answer ({error.message})",)
+            described[worker.name] = found
+
+        workers = self._all()
+        self._tell_all(ask, workers)
+        return tuple(text for worker in workers for text in described[worker.name])
 
     def end(self, stuck: Sequence[str]) -> None:
-        """The job is over: have every worker join its threads but those of `stuck` attempts, and free what the job had."""
+        """The job is over: have every worker join its threads but those of `stuck` attempts, and free what the job had.
+
+        Those that do not answer are waited for together, for as long as one call may take.
+        """
         job_id = self._opening.job_id
         self._manager.forget(job_id)
-        for worker in self._all():
+        reports: dict[str, MetricsReport] = {}
+
+        def close(worker: ConnectedWorker) -> None:
             try:
-                self._metrics.add(worker.name, worker.gateway.close_job(job_id, tuple(stuck)))
+                reports[worker.name] = worker.gateway.close_job(job_id, tuple(stuck))
             except ClusterError as error:
                 _log.warning("%s could not close job '%s': %s", worker, self._opening.job_name, error.message)
             worker.connection.withdraw(job_master_endpoint(job_id))
             worker.connection.withdraw(job_observer_endpoint(job_id))
             worker.connection.withdraw(job_files_endpoint(job_id))
+
+        workers = self._all()
+        self._tell_all(close, workers)
+        for worker in workers:
+            if worker.name in reports:
+                self._metrics.add(worker.name, reports[worker.name])
 
     def report_metrics(self, worker: str, report: MetricsReport) -> None:
         """See `JobObserverGateway`; comes from the reader threads of connections."""

@@ -106,7 +106,7 @@ class ChannelCredit:
         self._held = 0
         """Slots of rows that were received and not processed yet."""
         self._promised = 0
-        """Slots that the sender, in another process, was told of and has not filled; negative by as much as a large row took beyond them."""
+        """Slots that the sender, in another process, was told of and has not filled; less than none after a row that took more."""
 
     @property
     def available(self) -> int:

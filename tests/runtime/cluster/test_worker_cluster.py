@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,24 @@ def test_a_job_gives_back_all_that_it_had(tmp_path: Path, monkeypatch: pytest.Mo
         assert cluster.manager.slots.held == {}
         for worker in workers.workers:
             until(lambda worker=worker: worker.pool.free_slots == worker.pool.total_slots)  # type: ignore[misc]
+
+
+def test_workers_are_asked_at_the_same_time_when_the_job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(2)
+    with running(tmp_path, monkeypatch) as (job, workers, _):
+        for worker in workers.workers:
+            close = worker.executor.close_job
+
+            def close_job(*arguments: object, close: Callable[..., object] = close) -> object:
+                with suppress(threading.BrokenBarrierError):
+                    together.wait(10)  # breaks if the other one is asked only when this one has answered
+                return close(*arguments)
+
+            monkeypatch.setattr(worker.executor, "close_job", close_job)
+        result = job.wait(60_000)
+    assert result is not None
+    assert [v.records_in for v in result.vertices if v.name.startswith("Source")] == [20_000], "with their last metrics"
+    assert not together.broken
 
 
 def test_a_worker_that_is_lost_is_told_of_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_senders_that_keep_to_their_credit_never_overdraw(steps: list[tuple[int,
         assert pool.free_slots >= 0
         assert sender.credit >= 0
     for _ in range(200):  # everybody comes to his end, however little the others leave
-        for index, (channel, sender) in enumerate(zip(gate.channels, senders, strict=True)):
+        for channel, sender in zip(gate.channels, senders, strict=True):
             if sent := sender.send(10):
                 channel.receive_promised(sent)
                 sender.credit += channel.promise(sender.queued)

@@ -13,7 +13,7 @@ from flowrun.core.resources import SlotSettings
 from flowrun.errors import FlowrunError, StateError
 from flowrun.graph.execution_graph import ExecutionVertex, ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runtime.cluster.job_workers import JobWorkers
+from flowrun.runtime.cluster.job_workers import JobWorkers, one_by_one
 from flowrun.runtime.cluster.resource_manager import ResourceManager
 from flowrun.runtime.cluster_messages import JobOpening
 from flowrun.runtime.job_status import JobResult
@@ -145,7 +145,7 @@ class _WatchedWorkers(JobWorkers):
     """Looks at what a job master deploys."""
 
     def __init__(self, job: Job, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+        super().__init__(*arguments, tell_all=one_by_one)  # type: ignore[arg-type]
         self._job = job
 
     def deploy(self, deployment: TaskDeployment) -> None:
