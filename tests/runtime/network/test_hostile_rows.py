@@ -14,9 +14,9 @@ from runtime_fakes import rows, until
 
 from flowrun.core.elements import Watermark
 from flowrun.errors import ClusterError, FlowrunError
+from flowrun.runtime.network.batches import BatchDecoder, BatchEncoder
+from flowrun.runtime.network.events import decode_event, encode_event
 from flowrun.runtime.network.remote import wire
-from flowrun.runtime.network.remote.batches import BatchDecoder, BatchEncoder
-from flowrun.runtime.network.remote.events import decode_event, encode_event
 from flowrun.runtime.network.remote.wire import DataFrames, FrameKind
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Link, open_link

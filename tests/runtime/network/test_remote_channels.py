@@ -33,12 +33,11 @@ from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import BroadcastPartitioner, Partitioner, RebalancePartitioner
 from flowrun.runtime.messages import PartitionLocation
+from flowrun.runtime.network.batches import BatchDecoder, BatchEncoder, Piece
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.remote.batches import BatchDecoder, BatchEncoder
 from flowrun.runtime.network.remote.data_server import DataServer
-from flowrun.runtime.network.remote.wire import Piece
 from flowrun.runtime.rpc.address import TcpAddress, UnixAddress
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, Link

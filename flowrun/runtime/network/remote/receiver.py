@@ -20,9 +20,9 @@ from flowrun.core.elements import CheckpointBarrier, Event, Watermark, Watermark
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, FlowrunError, InternalError
 from flowrun.runtime.network.barriers import as_unaligned, overtaking_time_ms
+from flowrun.runtime.network.batches import BatchDecoder
 from flowrun.runtime.network.credit import ChannelCredit
-from flowrun.runtime.network.remote.batches import BatchDecoder
-from flowrun.runtime.network.remote.events import decode_event
+from flowrun.runtime.network.events import decode_event
 from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
 from flowrun.runtime.network.subpartition import Control, Data, InFlightElement
 from flowrun.runtime.rpc.codec import decode, encode

@@ -16,11 +16,11 @@ from operator import is_
 from flowrun.core.elements import CheckpointBarrier, RecordBatch
 from flowrun.errors import ClusterError, FlowrunError
 from flowrun.runtime.network.barriers import overtakes
+from flowrun.runtime.network.batches import BatchEncoder, Piece
+from flowrun.runtime.network.events import encode_event
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.remote.batches import BatchEncoder
-from flowrun.runtime.network.remote.events import encode_event
 from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
-from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest, Piece
+from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
 from flowrun.runtime.network.subpartition import Control, Data, SubpartitionView
 from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.runtime.rpc.error_values import ErrorValue, error_to_value

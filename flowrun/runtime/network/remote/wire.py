@@ -8,7 +8,7 @@ The process that reads has connected, and numbers its channels; the one that wri
 | `ADD_CREDIT` | → writer | none: `slots` is the credit that is added |
 | `CANCEL_PARTITION_REQUEST` | → writer | none |
 | `SCHEMA` | → reader | the columns of the rows that follow, as an Arrow IPC schema |
-| `BUFFER_RESPONSE` | → reader | rows, see `batches.py`; or an event |
+| `BUFFER_RESPONSE` | → reader | rows, see `network/batches.py`; or an event |
 | `ERROR_RESPONSE` | → reader | an error value: the channel is over |
 """
 
@@ -18,13 +18,13 @@ import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from threading import Lock
-from typing import TypeAlias
 
 import pyarrow as pa
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import PartitionId
+from flowrun.runtime.network.batches import Piece
 from flowrun.runtime.rpc.byte_stream import ByteStream
 from flowrun.runtime.rpc.frames import FrameWriter
 
@@ -38,8 +38,6 @@ _MOST_REQUEST_BYTES = 16 << 20
 """Of requests and credits that may wait for a peer that does not read them."""
 _STUCK_MS = 60_000
 """A peer that reads nothing for so long is lost."""
-
-Piece: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 class FrameKind(IntEnum):

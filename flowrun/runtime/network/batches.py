@@ -10,13 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.core.elements import PassingWatermarks, RecordBatch, concat_batches
 from flowrun.errors import ClusterError
-from flowrun.runtime.network.remote.wire import Piece
+
+Piece: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+"""Bytes, wherever they are."""
 
 _COUNT = struct.Struct(">I")
 _HEAD = struct.Struct(">BIQ")
