@@ -143,6 +143,8 @@ class CommitCoordinator:
     def checkpoint_completed(self, covered: Mapping[str, Sequence[Committable]]) -> None:
         """A checkpoint exists: commit what waited here and is part of it. Running sinks submit their part of it themselves.
 
+        A committer that takes long gets all of it in one call, whoever wrote it: it can make one transaction of it.
+
         Args:
             covered: operator id → all committables that the checkpoint holds.
 
@@ -151,10 +153,10 @@ class CommitCoordinator:
         """
         self.go_back_to(covered)
         for known in self._sinks.values():
-            now = [c for _, c in known.pending if c.commit_id in known.covered]
-            if now and self._long is not None and known.takes_long:
-                self._begin(known, now)
+            if known.owed and self._long is not None and known.takes_long:
+                self._begin(known, list(known.owed.values()))
                 continue
+            now = [c for _, c in known.pending if c.commit_id in known.covered]
             known.pending = [entry for entry in known.pending if entry[1].commit_id not in known.covered]
             self._commit(known, now)
         self._replace_earlier()

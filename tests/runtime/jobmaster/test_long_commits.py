@@ -96,6 +96,14 @@ def test_a_checkpoint_that_holds_what_is_under_way_does_not_commit_it_twice(worl
     assert (world.calls, world.held) == (1, [])
 
 
+def test_what_a_checkpoint_holds_is_committed_in_one_call_whoever_submits_it(world: World) -> None:
+    world.open.set()
+    world.table.staged.update({"a": [1], "b": [1]})
+    world.complete("a", "b")
+    world.deliver()
+    assert (world.calls, list(world.table.visible)) == (1, ["a", "b"])
+
+
 def test_commits_of_one_sink_keep_their_order(world: World) -> None:
     world.submit("b")
     world.submit("a", subtask=1)
