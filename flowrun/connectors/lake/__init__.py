@@ -1,0 +1,1 @@
+"""What the connectors of lake tables (`iceberg`, `delta`) share: writers, committers, enumerators and readers."""
