@@ -17,6 +17,7 @@ ENTRY_POINT_GROUP = "flowrun.connectors"
 BUILT_IN = {
     "blackhole": "flowrun.connectors.blackhole:CONNECTOR",
     "datagen": "flowrun.connectors.datagen:CONNECTOR",
+    "delta": "flowrun.connectors.delta:CONNECTOR",
     "filesystem": "flowrun.connectors.filesystem:CONNECTOR",
     "memory": "flowrun.connectors.memory:CONNECTOR",
     "nexmark": "flowrun.connectors.nexmark:CONNECTOR",

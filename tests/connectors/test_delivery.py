@@ -23,7 +23,7 @@ FORMATS = {"filesystem": "json", "socket": "raw"}
 @pytest.mark.parametrize("name", connector_names())
 def test_lists_say_what_is_promised(name: str, tmp_path: Path) -> None:
     put("t", [])
-    options = {**OPTIONS, "filesystem": {"path": str(tmp_path)}}
+    options = {**OPTIONS, "filesystem": {"path": str(tmp_path)}, "delta": {"table-path": str(tmp_path)}}
     connector = connector_named(name)
     table = TableReference("t", name, options.get(name, {}), FORMATS.get(name))
     schema = connector.default_schema or Schema.of(id=STRING if FORMATS.get(name) == "raw" else BIGINT)
