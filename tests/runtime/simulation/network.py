@@ -39,6 +39,10 @@ class Wire:
         while self._sent:
             self._sent.popleft()()
 
+    def drop(self) -> None:
+        """What is on its way does not arrive."""
+        self._sent.clear()
+
     def cut(self) -> None:
         self._is_cut = True
 

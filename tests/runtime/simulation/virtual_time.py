@@ -27,6 +27,8 @@ class VirtualTime:
         self.chance = random.Random(seed)
         self.events = 0
         """How many have happened."""
+        self.after_each: list[Call] = []
+        """Is called after each event: looks at what must hold, or has threads go on that have something to do."""
         self._now_ns = START_MS * 1_000_000
         self._heap: list[tuple[int, int, Call]] = []
         self._order = itertools.count()
@@ -68,6 +70,8 @@ class VirtualTime:
         self._now_ns, _, call = heapq.heappop(self._heap)
         self.events += 1
         call()
+        for look in self.after_each:
+            look()
 
 
 class Process:

@@ -103,7 +103,7 @@ class DataServer:
                 return known
             link = open_link(parse_address(address), self._own, Purpose.DATA, self._credentials, roles=self._roles)
             with self._lock:
-                made = DataConnection(DataFrames(link.stream, str(link)), self._forget)
+                made = DataConnection(DataFrames(link.stream, str(link)), self._forget).start()
                 self._connections[address] = made
             return made
 
@@ -126,7 +126,7 @@ class DataServer:
                 link.stream.close()
                 return
             frames = DataFrames(link.stream, str(link))
-            self._senders.add(PartitionSender(frames, self._registry, self._forget_sender, lz4=self._lz4))
+            self._senders.add(PartitionSender(frames, self._registry, self._forget_sender, lz4=self._lz4).start())
 
     def _forget_sender(self, sender: PartitionSender) -> None:
         with self._lock:

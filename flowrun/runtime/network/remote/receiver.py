@@ -36,7 +36,7 @@ GRACE_MS = 500
 
 
 class DataConnection:
-    """The channels that this process reads from one other. Thread-safe.
+    """The channels that this process reads from one other, from `start` on. Thread-safe.
 
     Args:
         frames: of the connection.
@@ -52,7 +52,11 @@ class DataConnection:
         self._numbers = itertools.count(1)
         self._failure: ClusterError | None = None
         self._thread = threading.Thread(target=self._read_all, name=f"flowrun-receiver-{frames.peer}", daemon=True)
+
+    def start(self) -> DataConnection:
+        """Read what comes, on a thread, until the connection is over."""
         self._thread.start()
+        return self
 
     @property
     def peer(self) -> str:
@@ -102,10 +106,13 @@ class DataConnection:
         """Wait until the thread has ended, after `close`."""
         self._thread.join()
 
-    def _read_all(self) -> None:
+    def read_next(self) -> bool:
+        """Wait for the next frame and give it to its channel; False: the connection is over, as its channels are told. For one thread."""
         try:
-            while (frame := self._frames.read()) is not None:
+            frame = self._frames.read()
+            if frame is not None:
                 self._handle(*frame)
+                return True
             failure = ClusterError(f"{self.peer} closed the connection")
         except FlowrunError as error:
             failure = error if isinstance(error, ClusterError) else ClusterError(str(error))
@@ -114,6 +121,11 @@ class DataConnection:
             failure = ClusterError(f"what {self.peer} sent could not be read: {error}")
         self._fail(failure)
         self._frames.dispose()
+        return False
+
+    def _read_all(self) -> None:
+        while self.read_next():
+            pass
 
     def _handle(self, head: Head, payload: pa.Buffer) -> None:
         with self._lock:

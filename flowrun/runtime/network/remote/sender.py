@@ -51,7 +51,7 @@ class _Channel:
 
 
 class PartitionSender:
-    """Serves one connection from its construction to its end.
+    """Serves one connection, from `start` to its end.
 
     Args:
         frames: of the connection.
@@ -80,10 +80,14 @@ class PartitionSender:
         """What was sent last, unless it is much; of the thread that writes rows."""
         self._threads = [
             threading.Thread(target=work, name=f"flowrun-{name}-{frames.peer}", daemon=True)
-            for name, work in (("requests", self._read_requests), ("sender", self._send_all))
+            for name, work in (("requests", self._read_all), ("sender", self._send_all))
         ]
+
+    def start(self) -> PartitionSender:
+        """Take requests and send rows, on threads, until the connection is over."""
         for thread in self._threads:
             thread.start()
+        return self
 
     def close(self) -> None:
         """End the connection and give up all views. Idempotent."""
@@ -112,17 +116,24 @@ class PartitionSender:
 
     # ---- requests
 
-    def _read_requests(self) -> None:
+    def read_next(self) -> bool:
+        """Wait for the next request and take it; False: the connection is over. For one thread."""
         try:
-            while (frame := self._frames.read()) is not None:
+            frame = self._frames.read()
+            if frame is not None:
                 self._handle(*frame)
+                return True
         except FlowrunError as error:
             _log.info("%s", error)
         except Exception:
             _log.exception("what %s sent could not be read", self._frames.peer)
-        finally:
-            self.close()
-            self._frames.dispose()
+        self.close()
+        self._frames.dispose()
+        return False
+
+    def _read_all(self) -> None:
+        while self.read_next():
+            pass
 
     def _handle(self, head: Head, payload: object) -> None:
         match head.kind:
@@ -198,26 +209,36 @@ class PartitionSender:
             channel.is_ready = True
             self._changed.notify()
 
-    def _send_all(self) -> None:
+    @property
+    def has_ready(self) -> bool:
+        """Whether a channel may have something to send."""
+        return bool(self._ready)
+
+    def send_next(self) -> bool:
+        """Wait until a channel may have something to send, and send that; False: the connection is over. For one thread."""
+        with self._changed:
+            while not self._ready and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                return False
+            channel = self._ready.popleft()
+            channel.is_ready = False
+            view, credit, refusal = channel.view, channel.credit, channel.refusal
         try:
-            while True:
-                with self._changed:
-                    while not self._ready and not self._closed:
-                        self._changed.wait()
-                    if self._closed:
-                        return
-                    channel = self._ready.popleft()
-                    channel.is_ready = False
-                    view, credit, refusal = channel.view, channel.credit, channel.refusal
-                if refusal is not None:
-                    self._refuse(channel, refusal)
-                elif view is not None:
-                    self._send_next(channel, view, credit)
+            if refusal is not None:
+                self._refuse(channel, refusal)
+            elif view is not None:
+                self._send_element(channel, view, credit)
         except FlowrunError as error:
             _log.info("%s", error)
             self.close()
+        return True
 
-    def _send_next(self, channel: _Channel, view: SubpartitionView, credit: int) -> None:
+    def _send_all(self) -> None:
+        while self.send_next():
+            pass
+
+    def _send_element(self, channel: _Channel, view: SubpartitionView, credit: int) -> None:
         try:
             element = view.poll(ROWS_AT_ONCE, credit)
         except Exception as error:
