@@ -221,7 +221,7 @@ class Reader:
         chance = world.time.chance
         (self.gate,) = self.member.environment.create_gates(vertex, chance.choice([1, 50, 100_000]), locations)
         self.read = [0] * self.gate.channels
-        self.is_released = False
+        self.is_released = self._has_failed = False
         self._is_due = False
         self._by_channel = chance.random() < 0.5
         self._checkpoint = 0
@@ -252,17 +252,18 @@ class Reader:
             self.gate.release()
 
     def _wake(self) -> None:
-        if not self._is_due and not self.is_released:
+        if not (self._is_due or self.is_released or self._has_failed):
             self._is_due = True
             self.member.process.soon(self._read, self.world.read_pace_ms)
 
     def _read(self) -> None:
         self._is_due = False
-        if self.is_released:
+        if self.is_released or self._has_failed:
             return
         try:
             element = self.gate.poll_channel() if self._by_channel else self.gate.poll()
         except ClusterError:
+            self._has_failed = True  # a task reads no more, so what the gate had in its hands is not missed
             self.world.fail()
             return
         if element is None:
@@ -476,4 +477,4 @@ class DataPlane:
                 senders = [s for s in self.members[address].senders if s._frames.peer == member.name]
                 served = {number: channel for sender in senders for number, channel in sender._channels.items()}
                 for number, channel in connection._channels.items():
-                    assert channel._promised == served[number].credit, "credit was lost"
+                    assert channel._credit._promised == served[number].credit, "credit was lost"
