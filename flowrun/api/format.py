@@ -204,6 +204,11 @@ class ReadRequest:
     filters: tuple[PushedFilter, ...] = ()
 
 
+def _nowhere(_options: Options) -> bool:
+    """False: a file must be read from its beginning."""
+    return False
+
+
 @record
 class RecordFormat:
     """A format of single records. `options` are declared without the format's prefix.
@@ -219,8 +224,9 @@ class RecordFormat:
     check: Callable[[Schema, Options], None]
     create_decoder: Callable[[ReadRequest], RecordDecoder]
     create_encoder: Callable[[Schema, Options], RecordEncoder]
-    create_framer: Callable[[Options], Framer]
-    splittable: Callable[[Options], bool]
+    create_framer: Callable[[Options], Framer] | None = None
+    """How records are told apart in a file; None: a record may hold any byte, so that files of them are `container`s, or there are none."""
+    splittable: Callable[[Options], bool] = _nowhere
     """Whether a reader may start at any byte and find the next record by its line end alone."""
     changelog: bool = False
     """Whether records say which change they are: decoders may give row kinds, and encoders are `ChangeEncoder`s."""
@@ -228,6 +234,8 @@ class RecordFormat:
     """Whether rows of a format that carries changes are upserts, as the options say (see `ChangelogMode.UPSERT`); None: never."""
     client: ClientLibrary | None = None
     """What must be installed to use it; its options and checks do without."""
+    container: FileFormat | None = None
+    """The layout of files of this format, if they are not records behind a framing; it has the same options."""
 
     def changelog_mode(self, options: Options) -> ChangelogMode:
         """Which changes decoded rows may be."""

@@ -23,7 +23,7 @@ from flowrun.api.source import (
     split_list,
 )
 from flowrun.api.source_function import SourceContext
-from flowrun.connectors.formats.registry import record_format_named
+from flowrun.connectors.formats.registry import line_format_named
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.source_function_reader import SourceFunctionReader
 from flowrun.core.clock import Clock
@@ -135,7 +135,7 @@ class SocketFunction:
             ConnectorError: the server cannot be reached after all attempts, a record is too long, or it is no row of the schema.
         """
         source = self._source
-        decoder = record_format_named(source.format, "socket").create_decoder(source.request)
+        decoder = line_format_named(source.format, "socket").create_decoder(source.request)
         attempts = 0
         while not self._stop.is_set():
             try:
@@ -221,7 +221,7 @@ def _create_source(table: TableDefinition) -> SocketSource:
         )
     options = table.options
     request = ReadRequest(table.schema, table.declared or table.schema, options, table.filters)
-    record_format_named(table.format, "socket").check(request.declared, options)
+    line_format_named(table.format, "socket").check(request.declared, options)
     if options.integer("port") > 65_535:
         raise OptionError("port", f"socket: port must be at most 65535, got {options.integer('port')}")
     text = options.get("delimiter")

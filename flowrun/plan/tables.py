@@ -10,7 +10,7 @@ from flowrun.api.connector import Connector, PushedFilter, TableDefinition
 from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
-from flowrun.connectors.formats.registry import prefixed_options
+from flowrun.connectors.formats.registry import cannot_carry, format_names, prefixed_options
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
@@ -81,6 +81,10 @@ def check_format(connector: Connector, name: str | None) -> None:
             "format", f"connector '{connector.name}' takes no format", hint="its rows have a layout of their own"
         )
     elif name not in connector.formats:
+        if name in format_names():
+            raise OptionError(
+                "format", cannot_carry(connector.name, name), hint="one of " + ", ".join(connector.formats)
+            )
         raise OptionError(
             "format",
             f"connector '{connector.name}' has no format '{name}'",

@@ -11,7 +11,7 @@ from flowrun.connectors.filesystem.partition_commit import OPTIONS as PARTITION_
 from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME
 from flowrun.connectors.filesystem.sink import create_sink
 from flowrun.connectors.filesystem.source import create_source
-from flowrun.connectors.formats.registry import BUILT_IN, ERROR_OPTIONS
+from flowrun.connectors.formats.registry import ERROR_OPTIONS, FILE_FORMATS
 from flowrun.core.options import Option, OptionType
 
 _DEFAULT_NAME = Option(
@@ -111,7 +111,7 @@ CONNECTOR = Connector(
     create_lookup=create_lookup,
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.EXACTLY_ONCE,
-    formats=tuple(sorted(BUILT_IN)),
+    formats=FILE_FORMATS,
     partitions=True,
     buckets=True,
     reads_fields=True,

@@ -103,6 +103,7 @@ class SplitOpener:
                 self._decoder = WatchedDecoder(self._decoder, schema, scan.location.text)
             elif used.name == "csv" and not self._decoder.has_header:
                 self._decoder = HeaderWatch(self._decoder, schema, scan.location.text)
+        assert used.create_framer is not None  # else files would be containers
         framer = used.create_framer(scan.options)
         return RecordSplitReader(
             self.filesystem,

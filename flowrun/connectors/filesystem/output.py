@@ -7,7 +7,7 @@ from flowrun.api.format import Format, RecordFormat
 from flowrun.connectors.filesystem.buckets import Buckets
 from flowrun.connectors.filesystem.partition_commit import PartitionCommit
 from flowrun.connectors.filesystem.table_path import TablePath
-from flowrun.connectors.formats.registry import format_named
+from flowrun.connectors.formats.registry import file_format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -44,7 +44,7 @@ class FileOutput:
     @property
     def format(self) -> Format:
         """The format that writes the files."""
-        return format_named(self.format_name)
+        return file_format_named(self.format_name)
 
     @property
     def changes_taken(self) -> ChangesTaken:

@@ -18,8 +18,9 @@ _TEXT_BYTES = {
 _STRING_BYTES = 16
 _NESTED_BYTES = 60
 _JSON_PUNCTUATION = 4
-_PARQUET_SHARE = 0.4
-"""The size of values in Parquet, which encodes and compresses them, as a share of their size as text."""
+_BINARY = ("parquet", "avro")
+_BINARY_SHARE = 0.4
+"""The size of values in formats that encode and compress them, as a share of their size as text."""
 
 
 def estimated_rows(scan: FileScan) -> int | None:
@@ -45,8 +46,8 @@ def bytes_of_row(format_name: str, columns: Schema) -> float:
     (26.0, 40.0)
     """
     text = sum(_text_bytes(f.type) + 1 for f in columns)
-    if format_name == "parquet":
-        return max(1.0, text * _PARQUET_SHARE)
+    if format_name in _BINARY:
+        return max(1.0, text * _BINARY_SHARE)
     if "json" in format_name:
         text += sum(len(f.name) + _JSON_PUNCTUATION for f in columns)
     return max(1.0, float(text))

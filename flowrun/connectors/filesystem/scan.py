@@ -8,7 +8,7 @@ from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import PushedFilter
 from flowrun.api.format import Format, ReadRequest, RecordFormat
 from flowrun.connectors.filesystem.table_path import TablePath
-from flowrun.connectors.formats.registry import format_named
+from flowrun.connectors.formats.registry import file_format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
@@ -44,7 +44,7 @@ class FileScan:
     @property
     def format(self) -> Format:
         """The format that reads the files."""
-        return format_named(self.format_name)
+        return file_format_named(self.format_name)
 
     @property
     def changelog_mode(self) -> ChangelogMode:

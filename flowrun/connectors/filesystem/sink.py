@@ -15,7 +15,7 @@ from flowrun.connectors.filesystem.partition_commit import partition_commit
 from flowrun.connectors.filesystem.table_path import location_of
 from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
-from flowrun.connectors.formats.registry import format_named
+from flowrun.connectors.formats.registry import file_format_named
 from flowrun.core.record import record
 from flowrun.core.shapes import Shape, either, members, text
 from flowrun.errors import OptionError, did_you_mean
@@ -109,7 +109,7 @@ def create_sink(table: TableDefinition) -> FileSink:
     stored = table.schema.select(n for n in table.schema.names if n not in table.partition_keys)
     if not stored.fields:
         raise OptionError("partition_keys", "all columns are partition columns: nothing is left for the files")
-    used = format_named(table.format)
+    used = file_format_named(table.format)
     used.check(stored, table.options)
     if isinstance(used, RecordFormat):
         used.create_encoder(stored, table.options)  # so that wrong options are refused now, not when the job runs

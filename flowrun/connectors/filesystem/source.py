@@ -23,7 +23,7 @@ from flowrun.connectors.filesystem.row_estimate import estimated_rows
 from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.seen_paths import paths
 from flowrun.connectors.filesystem.table_path import TablePath, check_exists, check_pattern, location_of
-from flowrun.connectors.formats.registry import format_named
+from flowrun.connectors.formats.registry import file_format_named
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
@@ -85,7 +85,7 @@ def create_source(table: TableDefinition) -> FileSource:
             "format", "connector 'filesystem' needs option 'format'", hint="for example json, csv or parquet"
         )
     declared = table.declared or table.schema
-    used = format_named(table.format)
+    used = file_format_named(table.format)
     unknown = [k for k in table.partition_keys if k not in declared]
     if unknown:
         raise OptionError("partition_keys", f"partition column '{unknown[0]}' is no column of {table.name}")

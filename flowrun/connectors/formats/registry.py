@@ -18,6 +18,7 @@ from flowrun.errors import InternalError, OptionError, did_you_mean
 ENTRY_POINT_GROUP = "flowrun.formats"
 
 BUILT_IN = {
+    "avro": "flowrun.connectors.formats.avro.avro_format:FORMAT",
     "canal-json": "flowrun.connectors.formats.canal_json:FORMAT",
     "csv": "flowrun.connectors.formats.csv_format:FORMAT",
     "debezium-json": "flowrun.connectors.formats.debezium_json:FORMAT",
@@ -29,11 +30,18 @@ BUILT_IN = {
 }
 """Name → `module:attribute` of a `Format`."""
 
+_FILES_ONLY = frozenset({"parquet"})
+_MESSAGES_ONLY: frozenset[str] = frozenset()
+FILE_FORMATS = tuple(sorted(BUILT_IN.keys() - _MESSAGES_ONLY))
+"""The formats that files can have."""
+RECORD_FORMATS = tuple(sorted(BUILT_IN.keys() - _FILES_ONLY))
+"""The formats that single records, such as messages of a queue, can have."""
+
 ERROR_OPTIONS = (
     Option(
         "format.on-error",
         OptionType.ENUM,
-        "What to do with a record (not: a Parquet file) that is no row of the schema: stop, leave it out and count it, or keep it aside.",
+        "What to do with a record that is no row of the schema (not in Parquet, Avro …): stop, leave it out and count, or keep it aside.",
         default="fail",
         choices=("fail", "skip", "dead-letter"),
     ),
@@ -73,6 +81,49 @@ def record_format_named(name: str, user: str) -> RecordFormat:
     if not isinstance(found, RecordFormat):
         raise OptionError("format", f"{user} carries single records, but format '{name}' is one of whole files")
     return found
+
+
+def file_format_named(name: str) -> Format:
+    """How files of the format with this name are laid out: as a container, or as records behind a framing.
+
+    Raises:
+        OptionError: there is no format of this name, or its records cannot be kept in files.
+    """
+    found = format_named(name)
+    if isinstance(found, RecordFormat):
+        if found.container is not None:
+            return found.container
+        if found.create_framer is None:
+            raise OptionError("format", _not_told_apart(name, "in a file"), hint=f"one of {', '.join(FILE_FORMATS)}")
+    return found
+
+
+def line_format_named(name: str, user: str) -> RecordFormat:
+    """The format with this name, whose records a delimiter can end.
+
+    Raises:
+        OptionError: there is no format of this name, or it reads whole files, or its records may hold any byte.
+    """
+    found = record_format_named(name, user)
+    if found.create_framer is None:
+        raise OptionError(
+            "format", f"{user}: {_not_told_apart(name, 'by a delimiter')}", hint="for example json, csv or raw"
+        )
+    return found
+
+
+def cannot_carry(connector: str, name: str) -> str:
+    """What is wrong with a connector that is given a format that it cannot use."""
+    found = format_named(name)
+    if isinstance(found, FileFormat):
+        return f"connector '{connector}' cannot use format '{name}', which is one of whole files"
+    if found.create_framer is None:
+        return f"connector '{connector}' cannot use format '{name}': {_not_told_apart(name, 'in a file or by a delimiter')}"
+    return f"connector '{connector}' cannot use format '{name}'"
+
+
+def _not_told_apart(name: str, where: str) -> str:
+    return f"records of format '{name}' may hold any byte and cannot be told apart {where}; they are for message queues"
 
 
 def format_names() -> tuple[str, ...]:

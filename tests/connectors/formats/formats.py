@@ -11,8 +11,8 @@ from flowrun.core.schema import Schema
 
 
 def options_of(format: str, **given: Any) -> Options:
-    """Options of a format; `__` stands for a dot and `_` for a dash: csv__field_delimiter."""
-    named = {k.replace("__", ".").replace("_", "-"): v for k, v in given.items()}
+    """Options of a format; in names without dots `__` stands for a dot and `_` for a dash: csv__field_delimiter."""
+    named = {k if "." in k else k.replace("__", ".").replace("_", "-"): v for k, v in given.items()}
     options, errors = parse_options(prefixed_options(format), named, f"format '{format}'")
     assert not errors, errors
     return options

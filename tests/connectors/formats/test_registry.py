@@ -4,10 +4,16 @@ import pickle
 
 import pytest
 
+from flowrun.api.format import RecordFormat
 from flowrun.connectors.formats.registry import (
+    BUILT_IN,
+    FILE_FORMATS,
+    RECORD_FORMATS,
+    file_format_named,
     format_named,
     format_names,
     format_options,
+    line_format_named,
     prefixed_options,
     record_format_named,
 )
@@ -25,16 +31,7 @@ def test_unknown_formats_list_near_matches() -> None:
 
 
 def test_each_format_has_options_and_pickles() -> None:
-    assert format_names() == (
-        "canal-json",
-        "csv",
-        "debezium-json",
-        "json",
-        "maxwell-json",
-        "ogg-json",
-        "parquet",
-        "raw",
-    )
+    assert format_names() == tuple(sorted(BUILT_IN))
     for name in format_names():
         found = format_named(name)
         assert found.name == name
@@ -47,6 +44,22 @@ def test_whole_files_are_no_messages() -> None:
     assert record_format_named("json", "connector 'kafka'").name == "json"
     with pytest.raises(OptionError, match="connector 'kafka' carries single records"):
         record_format_named("parquet", "connector 'kafka'")
+
+
+def test_the_lists_say_which_formats_files_and_messages_can_have() -> None:
+    for name in BUILT_IN:
+        found = format_named(name)
+        is_record = isinstance(found, RecordFormat)
+        assert is_record == (name in RECORD_FORMATS)
+        in_files = not is_record or found.create_framer is not None or found.container is not None
+        assert in_files == (name in FILE_FORMATS)
+        if in_files:
+            assert file_format_named(name).options == found.options
+        else:
+            with pytest.raises(OptionError, match="cannot be told apart in a file; they are for message queues"):
+                file_format_named(name)
+            with pytest.raises(OptionError, match="socket: records of format"):
+                line_format_named(name, "socket")
 
 
 @pytest.mark.parametrize(

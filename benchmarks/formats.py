@@ -1,0 +1,122 @@
+"""Binary formats of messages and files against the libraries that read one record at a time, in this process and on one thread."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.measuring import Figure
+from flowrun.api.format import FileFormat, ReadRequest, RecordFormat, messages_chunk
+from flowrun.connectors.formats.avro.types import schema_text
+from flowrun.connectors.formats.registry import file_format_named, format_named, prefixed_options
+from flowrun.core.options import parse_options
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, timestamp
+
+ROWS = 200_000
+ORDERS = Schema.of(id=BIGINT, user=STRING, amount=DOUBLE, at=timestamp(3), item=STRING, count=INT)
+
+
+def run() -> list[Figure]:
+    return [*_avro_messages(), _avro_files()]
+
+
+def _orders() -> pa.RecordBatch:
+    rng = np.random.default_rng(1)
+    columns = {
+        "id": pa.array(np.arange(ROWS)),
+        "user": [f"user-{i}" for i in rng.integers(0, 10_000, ROWS)],
+        "amount": rng.random(ROWS),
+        "at": pa.array(np.arange(ROWS) + 1_700_000_000_000).view(pa.timestamp("ms")),
+        "item": [f"some item text {i}" for i in rng.integers(0, 10**6, ROWS)],
+        "count": pa.array(rng.integers(0, 1000, ROWS).astype(np.int32)),
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=ORDERS.arrow)
+
+
+def _seconds(work: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
+    """The shortest of five runs of each, which take turns."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for _ in range(5):
+        for function, found in ((work, ours), (peer, theirs)):
+            begin = time.perf_counter()
+            function()
+            found.append(time.perf_counter() - begin)
+    return min(ours), min(theirs)
+
+
+def _figure(name: str, work: Callable[[], object], peer: Callable[[], object], bar: float) -> Figure:
+    ours, theirs = _seconds(work, peer)
+    ratio = theirs / ours
+    return Figure(
+        name,
+        f"{ROWS / ours / 1e6:.2f} M rows/s",
+        f"{ROWS / theirs / 1e6:.2f} M rows/s",
+        f"{ratio:.1f}",
+        f"at least {bar:g}",
+        ratio >= bar,
+    )
+
+
+def _columns(rows: list[dict[str, object]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({f.name: pa.array([r[f.name] for r in rows]) for f in ORDERS})
+
+
+def _avro_messages() -> list[Figure]:
+    avro = format_named("avro")
+    assert isinstance(avro, RecordFormat)
+    options, _ = parse_options(prefixed_options("avro"), {}, "avro")
+    columns = _orders()
+    encoder = avro.create_encoder(ORDERS, options)
+    decoder = avro.create_decoder(ReadRequest(ORDERS, ORDERS, options))
+    messages = encoder.encode_messages(columns)
+    theirs = fastavro.parse_schema(json.loads(schema_text(ORDERS, legacy_timestamps=True)))
+
+    def read() -> object:
+        return _columns([fastavro.schemaless_reader(io.BytesIO(m), theirs) for m in messages.to_pylist()])
+
+    def write() -> object:
+        found = []
+        for row in columns.to_pylist():
+            out = io.BytesIO()
+            fastavro.schemaless_writer(out, theirs, row)
+            found.append(out.getvalue())
+        return pa.array(found)
+
+    return [
+        _figure(
+            "Avro messages to columns, against fastavro", lambda: decoder.decode(messages_chunk(messages)), read, 5
+        ),
+        _figure("columns to Avro messages, against fastavro", lambda: encoder.encode_messages(columns), write, 5),
+    ]
+
+
+def _avro_files() -> Figure:
+    avro = file_format_named("avro")
+    assert isinstance(avro, FileFormat)
+    options, _ = parse_options(prefixed_options("avro"), {"avro.codec": "deflate"}, "avro")
+    out = io.BytesIO()
+    writer = avro.create_writer(out, ORDERS, options)
+    columns = _orders()
+    for begin in range(0, ROWS, 8192):
+        writer.write(columns.slice(begin, 8192))
+    writer.finish()
+    reader = avro.create_reader(ReadRequest(ORDERS, ORDERS, options))
+
+    def read() -> object:
+        out.seek(0)
+        return _columns(list(fastavro.reader(out)))
+
+    return _figure(
+        "Avro files (deflate) to columns, against fastavro",
+        lambda: list(reader.read(out, "orders.avro", 0, 0, None, 8192)),
+        read,
+        2,
+    )
