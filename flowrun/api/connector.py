@@ -140,6 +140,9 @@ class Connector:
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""
     client: ClientLibrary | None = None
     """What must be installed to run it; its options and checks do without."""
+    message_keys: bool = False
+    """Whether its records are messages with a key, which has a format of its own: `key.format`, with options under `key.`. The format may
+    then be given as `value.format`, with options under `value.`."""
 
 
 @record

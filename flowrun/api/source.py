@@ -133,6 +133,15 @@ class SourceReader(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsCheckpoints(Protocol):
+    """A reader that acknowledges exactly what a checkpoint holds, however many are under way: it is told which snapshot is whose."""
+
+    def notify_snapshot(self, checkpoint_id: int) -> None:
+        """What `snapshot` gave last is part of this checkpoint. Called right after it, before any other call."""
+        ...
+
+
 class SplitEnumerator(Protocol):
     """Finds and hands out splits, once a job, on the job master's thread."""
 

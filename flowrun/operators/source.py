@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from flowrun.api.changelog import ChangelogMode, mode_of_source
 from flowrun.api.functions import ColumnsKernel
 from flowrun.api.operator import InputStatus
-from flowrun.api.source import Boundedness, ReaderContext, SourceReader, Split
+from flowrun.api.source import Boundedness, KnowsCheckpoints, ReaderContext, SourceReader, Split
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
@@ -284,7 +284,10 @@ class ConnectorSourceOperator(AbstractOperator):
         """The unfinished splits, their positions as JSON, and the event time each has reached."""
         combined = self._out.combined
         rows: list[dict[str, object]] = []
-        unfinished = self._open_reader.snapshot()
+        reader = self._open_reader
+        unfinished = reader.snapshot()
+        if isinstance(reader, KnowsCheckpoints):
+            reader.notify_snapshot(checkpoint_id)
         if self._until:
             self._until = {s.split_id: self._until[s.split_id] for s in unfinished if s.split_id in self._until}
         for split in unfinished:

@@ -19,6 +19,9 @@ from flowrun.masking import learn_secret, learn_secrets_of_uri
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 from flowrun.plan.nodes import TableReference
 
+VALUE_FORMAT = "value.format"
+"""What the format of a table is called, too, if its records are messages with keys."""
+
 
 class TableRole(Enum):
     """Whether a table is read or written, or asked for rows by key."""
@@ -101,7 +104,16 @@ def declared_options(connector: Connector, format_name: str | None, role: TableR
     }[role]
     if role is TableRole.LOOKUP and connector.create_lookup is not None:  # what every lookup join understands
         own = (*own, *(o for o in LOOKUP_JOIN_OPTIONS if all(o.name != other.name for other in own)))
-    return (*own, *(prefixed_options(format_name) if format_name is not None else ()))
+    return (*own, *_format_options(connector, format_name))
+
+
+def _format_options(connector: Connector, format_name: str | None) -> Iterable[Option]:
+    """The options of a table's format, and of those that the keys of its messages may have."""
+    of_value = () if format_name is None else prefixed_options(format_name)
+    yield from of_value
+    if connector.message_keys:
+        yield from (replace(o, name=f"value.{o.name}") for o in of_value)
+        yield from (replace(o, name=f"key.{o.name}") for name in connector.formats for o in prefixed_options(name))
 
 
 def parse_table_options(

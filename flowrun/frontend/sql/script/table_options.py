@@ -13,6 +13,7 @@ from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.script.statements import OptionSyntax
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.spans import Span, error_at
+from flowrun.plan.tables import VALUE_FORMAT
 
 CONNECTOR = "connector"
 FORMAT = "format"
@@ -70,7 +71,7 @@ def read_options(options: Iterable[OptionSyntax], script: ScriptText, problems: 
             if k not in (CONNECTOR, FORMAT, *_ENGINE) and not k.startswith(_WITHOUT_EFFECT)
         },
         connector=texts.get(CONNECTOR),
-        format=texts.get(FORMAT),
+        format=texts.get(FORMAT, texts.get(VALUE_FORMAT)),
         keys={o.key: o.key_span for o in given},
         places=places,
         secrets=frozenset(o.key for o in given if any(p.secret for p in script.pieces_in(*o.value_span))),

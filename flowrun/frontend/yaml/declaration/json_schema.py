@@ -131,7 +131,8 @@ def _connector_rule(record: specs.RecordSpec, connector: Connector, formats: Ite
     named = list({o.name: o for o in options}.values())
     for format_ in formats:
         if format_.name in connector.formats:
-            named += [_prefixed(o, format_.name) for o in format_.options]
+            parts = ("", "key.", "value.") if connector.message_keys else ("",)
+            named += [_prefixed(o, part + format_.name) for part in parts for o in format_.options]
     properties: Json = {key.name: True for key in record.keys}
     if connector.formats:
         properties["format"] = _or_reference({"enum": list(connector.formats)})

@@ -12,6 +12,7 @@ from flowrun.frontend.yaml.columns import find_column
 from flowrun.frontend.yaml.tables.options import GivenOptions, flatten_options
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import (
+    VALUE_FORMAT,
     TableRole,
     check_format,
     declared_options,
@@ -37,6 +38,8 @@ class TableReader:
         if connector_name is None:
             return None
         format_name = section.text("format")
+        if format_name is None and given is not None and VALUE_FORMAT in given.values:
+            format_name = str(given.values[VALUE_FORMAT])
         try:
             connector = usable_connector(connector_name, role)
         except OptionError as error:
@@ -46,6 +49,8 @@ class TableReader:
             check_format(connector, format_name)
         except OptionError as error:
             at = section.value_at("format") if section.has("format") else section.at("connector")
+            if given is not None:
+                at = given.places.get(VALUE_FORMAT, at)
             self._diagnostics.error(error.message, at, hint=error.hint)
             return None
         if given is None:
