@@ -1,0 +1,215 @@
+"""A Kafka cluster as the user's `properties.*` describe it, and the settings of the clients that talk to it.
+
+The properties are those of Kafka's Java clients, as in Apache Flink; those that librdkafka calls differently are translated.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from flowrun.api.client_library import ClientLibrary
+from flowrun.core.options import Options
+from flowrun.core.record import record
+from flowrun.errors import ConnectorError, OptionError
+from flowrun.masking import learn_secret
+
+CLIENT = ClientLibrary("kafka", ("confluent_kafka",))
+REQUEST_TIMEOUT_S = 20.0
+"""How long a question about topics and offsets may take, over all attempts."""
+
+_log = logging.getLogger(__name__)
+_client_log = logging.getLogger(f"{__name__}.client")
+_client_log.addHandler(logging.NullHandler())  # what matters comes as an error, too
+_client_log.propagate = False
+_RENAMED = {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.request.size": "message.max.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+_WITHOUT_MEANING = (
+    "key.deserializer",
+    "value.deserializer",
+    "key.serializer",
+    "value.serializer",
+    "max.poll.records",
+    "buffer.memory",
+    "max.block.ms",
+    "default.api.timeout.ms",
+    "client.dns.lookup",
+    "ssl.truststore.type",
+    "ssl.truststore.password",
+    "ssl.keystore.type",
+    "enable.auto.commit",
+    "commit.offsets.on.checkpoint",
+    "register.consumer.metrics",
+    "client.id.prefix",
+    "partition.discovery.interval.ms",
+)
+"""Properties of the Java clients, or of Flink's sources, that there is nothing to do for here."""
+_JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_JKS = (".jks", ".p12", ".pfx")
+
+
+@record
+class KafkaCluster:
+    """Where the brokers are, and how clients introduce themselves. Can be pickled.
+
+    Attributes:
+        properties: settings as librdkafka has them.
+    """
+
+    properties: Mapping[str, str]
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses that are asked first."""
+        return self.properties["bootstrap.servers"]
+
+    @property
+    def group(self) -> str | None:
+        """The consumer group, if the user named one."""
+        return self.properties.get("group.id")
+
+    @property
+    def reads_uncommitted(self) -> bool:
+        """Whether messages of open and aborted transactions are read."""
+        return self.properties.get("isolation.level") == "read_uncommitted"
+
+    def client(self, make: Callable[[dict[str, Any]], Any], errors: ClientErrors, settings: Mapping[str, Any]) -> Any:
+        """A client of librdkafka.
+
+        Args:
+            make: the class of the client.
+            errors: is told of errors that belong to no call.
+            settings: go before the user's.
+
+        Raises:
+            OptionError: a property is unknown, or its value is wrong.
+        """
+        config = {"log_level": 0, **self.properties, **settings, "error_cb": errors.take, "logger": _client_log}
+        try:
+            return make(config)
+        except library().KafkaException as error:
+            problem = error.args[0]
+            text = problem.str() if hasattr(problem, "str") else str(problem)
+            name = re.search(r'"([\w.]+)"', text)
+            option = f"properties.{name[1]}" if name else "properties.bootstrap.servers"
+            raise OptionError(option, f"kafka: the client refuses its properties: {text}") from error
+
+
+class ClientErrors:
+    """Errors that belong to no call: brokers that are gone, logins that fail. Told from threads of any kind; the last one is kept.
+
+    Args:
+        bootstrap: of the cluster, for messages.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._told: int | None = None
+        self.last: Any = None
+
+    def take(self, error: Any) -> None:
+        """Keep an error; the first of a kind is logged."""
+        self.last = error
+        if error.code() != self._told:
+            self._told = error.code()
+            _log.warning("Kafka at %s: %s", self._bootstrap, error.str())
+
+    def works(self) -> None:
+        """The cluster has answered."""
+        self.last = self._told = None
+
+    def check(self) -> None:
+        """Raise ConnectorError if trying again is of no use: a topic is gone, the login is refused, or the client is broken."""
+        error = self.last
+        if error is None:
+            return
+        kinds = library().KafkaError
+        if error.code() in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+            raise ConnectorError(
+                f"a topic does not exist any more: {error.str()}",
+                hint="a topic must not be deleted while it is used; take the table out, or start it anew under another uid",
+            )
+        if error.code() == kinds._AUTHENTICATION:
+            raise ConnectorError(
+                f"Kafka at {self._bootstrap} refuses the login: {error.str()}",
+                hint="check properties.security.protocol, properties.sasl.mechanism, properties.sasl.username and properties.sasl.password",
+            )
+        if error.fatal():
+            raise ConnectorError(
+                f"the client of Kafka at {self._bootstrap} cannot go on: {error.str()}", retryable=True
+            )
+
+    def unreachable(self, problem: Any) -> ConnectorError:
+        """The error of a call that got no answer in time."""
+        why = self.last.str() if self.last is not None else problem
+        return ConnectorError(
+            f"Kafka at {self._bootstrap} does not answer: {why}",
+            retryable=True,
+            hint="check properties.bootstrap.servers, and that the broker runs and can be reached from here",
+        )
+
+
+def library() -> ModuleType:
+    """The client library. Raises SetupError if it is not installed."""
+    return CLIENT.module("confluent_kafka", "connector 'kafka'")
+
+
+def admin_library() -> ModuleType:
+    """Its part that manages clusters. Raises SetupError if it is not installed."""
+    return CLIENT.module("confluent_kafka.admin", "connector 'kafka'")
+
+
+def cluster_of(options: Options) -> KafkaCluster:
+    """The cluster of a table's options.
+
+    Raises:
+        OptionError: a property cannot be translated.
+    """
+    given = {name: str(value) for name, value in options.under("properties").items() if value is not None}
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        if name == "sasl.jaas.config":
+            found.update(_login(value))
+        elif name == "ssl.truststore.location":
+            found["ssl.ca.location"] = _pem(name, value)
+        elif name == "ssl.endpoint.identification.algorithm":
+            found[name] = value or "none"
+        elif name not in _WITHOUT_MEANING:
+            found[_RENAMED.get(name, name)] = value
+    if not found.get("bootstrap.servers", "").strip():
+        raise OptionError("properties.bootstrap.servers", "kafka: 'properties.bootstrap.servers' is empty")
+    return KafkaCluster(found)
+
+
+def _login(text: str) -> dict[str, str]:
+    """User and password of a JAAS text of Java, `…PlainLoginModule required username="u" password="p";`."""
+    pairs = {name: next(v for v in values if v or v == values[-1]) for name, *values in _JAAS_PAIR.findall(text)}
+    if "username" not in pairs or "password" not in pairs:
+        raise OptionError(
+            "properties.sasl.jaas.config",
+            "kafka: properties.sasl.jaas.config holds no username and password, and other logins of Java are not known here",
+            hint="give librdkafka's own properties: properties.sasl.username, properties.sasl.password, properties.sasl.oauthbearer.…",
+        )
+    login = {f"sasl.{name}": re.sub(r"\\(.)", r"\1", pairs[name]) for name in ("username", "password")}
+    learn_secret(login["sasl.password"])
+    return login
+
+
+def _pem(name: str, path: str) -> str:
+    if path.endswith(_JKS):
+        raise OptionError(
+            f"properties.{name}",
+            f"kafka: properties.{name} names a key store of Java, '{path}'; certificates are read as PEM here",
+            hint=f"keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -in … -out ca.pem; properties.{name} = ca.pem",
+        )
+    return path

@@ -1,0 +1,140 @@
+"""Where a source begins to read each partition, and where it ends: the scan modes of Apache Flink's Kafka connector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from flowrun.connectors.kafka.partitions import ClusterMetadata, Offsets, Partition
+from flowrun.core.options import Options
+from flowrun.core.record import record
+from flowrun.errors import ConnectorError, OptionError
+
+
+class ScanMode(Enum):
+    """A place in a partition."""
+
+    EARLIEST = "earliest-offset"
+    LATEST = "latest-offset"
+    GROUP = "group-offsets"
+    TIMESTAMP = "timestamp"
+    SPECIFIC = "specific-offsets"
+    UNBOUNDED = "unbounded"
+
+
+@record
+class ScanPlace:
+    """Where to begin, or to end.
+
+    Attributes:
+        mode: what kind of place.
+        timestamp_ms: of TIMESTAMP.
+        specific: offsets of SPECIFIC, by the numbers of partitions.
+        group: of GROUP.
+        fallback: of GROUP, for partitions for which nothing is committed: `earliest`, `latest` or `none`, which is an error.
+    """
+
+    mode: ScanMode
+    timestamp_ms: int = 0
+    specific: tuple[tuple[int, int], ...] = ()
+    group: str = ""
+    fallback: str = "none"
+
+    def offsets(self, partitions: Sequence[Partition], cluster: ClusterMetadata) -> Offsets:
+        """The offset of each partition. It blocks on I/O.
+
+        Raises:
+            ConnectorError: the cluster does not answer, or nothing is committed for a partition.
+        """
+        match self.mode:
+            case ScanMode.EARLIEST:
+                return cluster.beginnings(partitions)
+            case ScanMode.LATEST:
+                return cluster.ends(partitions)
+            case ScanMode.TIMESTAMP:
+                return cluster.at_time(partitions, self.timestamp_ms)
+            case ScanMode.SPECIFIC:
+                given = dict(self.specific)
+                found = {p: given[p.number] for p in partitions if p.number in given}
+                return {**found, **self._committed([p for p in partitions if p not in found], cluster, "earliest")}
+            case _:
+                return self._committed(partitions, cluster, self.fallback)
+
+    def _committed(self, partitions: Sequence[Partition], cluster: ClusterMetadata, fallback: str) -> Offsets:
+        found = cluster.committed(partitions, self.group) if self.group and partitions else {}
+        missing = [p for p in partitions if p not in found]
+        if missing and fallback == "none":
+            raise ConnectorError(
+                f"group '{self.group}' has committed no offset for partition {missing[0].number} of topic '{missing[0].topic}'",
+                hint="say where to begin: 'scan.startup.mode' = 'earliest-offset', or 'properties.auto.offset.reset' = 'earliest'",
+            )
+        other = cluster.ends(missing) if fallback == "latest" else cluster.beginnings(missing)
+        return {**found, **other}
+
+
+def startup_of(options: Options) -> ScanPlace:
+    """Where a table's source begins.
+
+    Raises:
+        OptionError: an option is missing that the mode needs.
+    """
+    mode = ScanMode(options.text("scan.startup.mode"))
+    reset = str(options.get("properties.auto.offset.reset") or "none")
+    return _place(options, "scan.startup", mode, reset)
+
+
+def end_of(options: Options) -> ScanPlace | None:
+    """Where a table's source ends; None: never.
+
+    Raises:
+        OptionError: an option is missing that the mode needs.
+    """
+    mode = ScanMode(options.text("scan.bounded.mode"))
+    return None if mode is ScanMode.UNBOUNDED else _place(options, "scan.bounded", mode, "none")
+
+
+def _place(options: Options, prefix: str, mode: ScanMode, fallback: str) -> ScanPlace:
+    timestamp = options.get(f"{prefix}.timestamp-millis")
+    specific = options.get(f"{prefix}.specific-offsets")
+    group = str(options.get("properties.group.id") or "")
+    if mode is ScanMode.TIMESTAMP and timestamp is None:
+        raise OptionError(
+            f"{prefix}.timestamp-millis", f"'{prefix}.mode' = 'timestamp' needs '{prefix}.timestamp-millis'"
+        )
+    if mode is ScanMode.SPECIFIC and specific is None:
+        raise OptionError(
+            f"{prefix}.specific-offsets", f"'{prefix}.mode' = 'specific-offsets' needs '{prefix}.specific-offsets'"
+        )
+    if mode is ScanMode.GROUP and not group:
+        raise OptionError(
+            "properties.group.id",
+            f"'{prefix}.mode' = 'group-offsets' needs a group: 'properties.group.id'",
+            hint="or begin elsewhere: 'scan.startup.mode' = 'earliest-offset'" if prefix == "scan.startup" else None,
+        )
+    known = ("earliest", "latest", "none")
+    if fallback not in known:
+        raise OptionError(
+            "properties.auto.offset.reset",
+            f"'properties.auto.offset.reset' is one of {', '.join(known)}, got '{fallback}'",
+        )
+    pairs = () if specific is None else specific_offsets(str(specific), f"{prefix}.specific-offsets")
+    return ScanPlace(mode, int(timestamp or 0), pairs, group, fallback)
+
+
+def specific_offsets(text: str, option: str) -> tuple[tuple[int, int], ...]:
+    """Offsets as Flink writes them.
+
+    >>> specific_offsets("partition:0,offset:42;partition:1,offset:300", "scan.startup.specific-offsets")
+    ((0, 42), (1, 300))
+
+    Raises:
+        OptionError: the text is not of this form.
+    """
+    pairs = []
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        named = dict(item.strip().split(":", 1) for item in part.split(",") if ":" in item)
+        numbers = [named.get(name, "").strip() for name in ("partition", "offset")]
+        if len(named) != 2 or not all(n.isdecimal() for n in numbers):
+            raise OptionError(option, f"'{option}' expects partition:0,offset:42;partition:1,offset:300, got '{part}'")
+        pairs.append((int(numbers[0]), int(numbers[1])))
+    return tuple(pairs)

@@ -1,0 +1,141 @@
+"""What a cluster knows of topics: their partitions, where these begin and end, and how far a group has come. All of it blocks on I/O."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from flowrun.connectors.kafka.cluster import REQUEST_TIMEOUT_S, ClientErrors, KafkaCluster, admin_library, library
+from flowrun.core.record import record
+from flowrun.errors import ConnectorError, did_you_mean
+
+_ATTEMPT_S = 2.0
+_Answer = TypeVar("_Answer")
+
+
+@record
+class Partition:
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    @property
+    def split_id(self) -> str:
+        """Its name as a split.
+
+        >>> Partition("orders", 3).split_id
+        'orders-3'
+        """
+        return f"{self.topic}-{self.number}"
+
+
+Offsets = Mapping[Partition, int]
+
+
+class ClusterMetadata:
+    """Asks one cluster. Each question opens a client and closes it, so that no thread of it lives on in the process.
+
+    Every method raises ConnectorError if the cluster does not answer, or refuses.
+    """
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+
+    def partitions(self, topics: Sequence[str], pattern: str | None) -> list[Partition]:
+        """The partitions of some topics, or of all whose whole name matches a pattern, by topic and number.
+
+        Raises:
+            ConnectorError: a topic that is named does not exist.
+        """
+        found = self._ask(lambda admin: admin.list_topics(timeout=_ATTEMPT_S)).topics
+        if pattern is not None:
+            topics = sorted(n for n in found if re.fullmatch(pattern, n) and not n.startswith("__"))
+        partitions = []
+        for name in topics:
+            topic = found.get(name)
+            if topic is None or (topic.error is not None and not topic.partitions):
+                raise self._missing(name, found, None if topic is None else topic.error)
+            partitions += [Partition(name, number) for number in sorted(topic.partitions)]
+        return partitions
+
+    def _missing(self, name: str, found: Iterable[str], error: Any) -> ConnectorError:
+        if error is not None and error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return ConnectorError(f"topic '{name}' cannot be read: {error.str()}", retryable=error.retriable())
+        return ConnectorError(
+            f"topic '{name}' does not exist in Kafka at {self._cluster.bootstrap}",
+            hint=did_you_mean(name, [n for n in found if not n.startswith("__")]) or "create it first",
+        )
+
+    def beginnings(self, partitions: Iterable[Partition]) -> Offsets:
+        """The first offset that is there, of each."""
+        return self._offsets(partitions, lambda spec: spec.earliest())
+
+    def ends(self, partitions: Iterable[Partition]) -> Offsets:
+        """The offset behind the last message that can be read now, of each."""
+        return self._offsets(partitions, lambda spec: spec.latest())
+
+    def at_time(self, partitions: Iterable[Partition], timestamp_ms: int) -> Offsets:
+        """The offset of the first message with this timestamp or a later one, of each; where there is none, the end."""
+        wanted = list(partitions)
+        found = dict(self._offsets(wanted, lambda spec: spec.for_timestamp(timestamp_ms)))
+        none = [p for p in wanted if found[p] < 0]
+        return {**found, **self.ends(none)}
+
+    def committed(self, partitions: Iterable[Partition], group: str) -> Offsets:
+        """The offsets that a group has committed; partitions without are not in it."""
+        kafka = library()
+        wanted = [kafka.TopicPartition(p.topic, p.number) for p in partitions]
+        if not wanted:
+            return {}
+        request = kafka.ConsumerGroupTopicPartitions(group, wanted)
+
+        def ask(admin: Any) -> Any:
+            asked = admin.list_consumer_group_offsets([request], request_timeout=_ATTEMPT_S)
+            return asked[group].result(REQUEST_TIMEOUT_S)
+
+        answers = self._ask(ask).topic_partitions
+        return {Partition(a.topic, a.partition): a.offset for a in answers if a.offset >= 0}
+
+    def _offsets(self, partitions: Iterable[Partition], spec: Callable[[Any], Any]) -> Offsets:
+        kafka = library()
+        wanted = {kafka.TopicPartition(p.topic, p.number): spec(admin_library().OffsetSpec) for p in partitions}
+        if not wanted:
+            return {}
+        level = kafka.IsolationLevel
+        isolation = level.READ_UNCOMMITTED if self._cluster.reads_uncommitted else level.READ_COMMITTED
+
+        def ask(admin: Any) -> dict[Any, Any]:
+            asked = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_ATTEMPT_S)
+            return {partition: answer.result(REQUEST_TIMEOUT_S) for partition, answer in asked.items()}
+
+        return {Partition(p.topic, p.partition): a.offset for p, a in self._ask(ask).items()}
+
+    def _ask(self, question: Callable[[Any], _Answer]) -> _Answer:
+        errors = ClientErrors(self._cluster.bootstrap)
+        admin = self._cluster.client(admin_library().AdminClient, errors, {})
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return question(admin)
+            except library().KafkaException as error:
+                admin.poll(0)
+                errors.check()
+                problem = error.args[0]
+                if not _passes(problem):
+                    raise ConnectorError(f"Kafka at {self._cluster.bootstrap}: {problem.str()}") from error
+                if time.monotonic() > deadline:
+                    raise errors.unreachable(problem.str()) from error
+
+
+def _passes(error: Any) -> bool:
+    """Whether the same question may get an answer later."""
+    kinds = library().KafkaError
+    passing = (
+        kinds._TRANSPORT, kinds._TIMED_OUT, kinds._ALL_BROKERS_DOWN, kinds._RESOLVE, kinds.REQUEST_TIMED_OUT,
+        kinds.LEADER_NOT_AVAILABLE, kinds.NOT_LEADER_FOR_PARTITION, kinds.COORDINATOR_NOT_AVAILABLE,
+        kinds.COORDINATOR_LOAD_IN_PROGRESS, kinds.NOT_COORDINATOR, kinds._WAIT_COORD, kinds.BROKER_NOT_AVAILABLE,
+    )  # fmt: skip
+    return error.retriable() or error.code() in passing
