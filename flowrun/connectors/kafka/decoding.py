@@ -1,0 +1,176 @@
+"""Messages become rows: the value's columns, those of the key, and metadata, decoded by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.api.connector import PushedFilter
+from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordDecoder, messages_chunk
+from flowrun.connectors.formats.records import batch_of, reject_nulls
+from flowrun.connectors.kafka.layout import MessageLayout, RecordLayout
+from flowrun.connectors.kafka.messages import Messages
+from flowrun.core.arrays import Integers
+from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+
+
+@record
+class BadMessage:
+    """A message that is no row: its offset, why, and the bytes that cannot be read."""
+
+    offset: int
+    reason: str
+    raw: bytes
+
+
+@record(eq=False)
+class DecodedMessages:
+    """What messages of one partition decoded to.
+
+    Attributes:
+        rows: the good rows, in the order of the messages.
+        offsets: of each row the offset of its message, ascending.
+        bad: messages that are no rows, ascending.
+        next_offset: the offset behind all of the messages.
+        tombstones: how many messages have no value, and therefore no row.
+    """
+
+    rows: RecordBatch
+    offsets: Integers
+    bad: tuple[BadMessage, ...]
+    next_offset: int
+    tombstones: int = 0
+
+
+class MessageDecoder:
+    """Decodes messages, in one thread.
+
+    Args:
+        schema: the columns of the rows.
+        metadata: those of them that are metadata, each with its key.
+        layout: where the others are.
+        filters: hints for reading less.
+        upsert: messages are upserts by key: one without a value deletes the row of its key. Else it is no row.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        metadata: Mapping[str, str],
+        layout: MessageLayout,
+        filters: tuple[PushedFilter, ...] = (),
+        *,
+        upsert: bool = False,
+    ) -> None:
+        self._schema = schema
+        self._metadata = metadata
+        self._upsert = upsert
+        in_value = [n for n in schema.names if n in layout.value.columns]
+        # A key is decoded if a column is nowhere else, or if rows may come of keys alone.
+        key = layout.key
+        from_key = (
+            [] if key is None else [n for n in schema.names if n in key.columns and (upsert or n not in in_value)]
+        )
+        self._value_columns = schema.select(in_value)
+        hints = () if upsert else tuple(f for f in filters if f.column in in_value)
+        self._value = _decoder(layout.value, self._value_columns, hints)
+        self._key_columns = schema.select(from_key)
+        self._key = _decoder(key, self._key_columns, ()) if key is not None and from_key else None
+
+    def decode(self, messages: Messages) -> DecodedMessages:
+        """The rows of messages. Never raises because of the data."""
+        values = messages.values()
+        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        chunk = messages_chunk(values.drop_null() if values.null_count else values)
+        decoded = self._value.decode(chunk)
+        bad = {int(present[b.index]): (b.reason, chunk.record(b.index)) for b in decoded.bad}
+        at = present[decoded.records]
+        columns = {n: decoded.columns.column(i) for i, n in enumerate(self._value_columns.names)}
+        kinds = decoded.kinds
+        if self._upsert and values.null_count:
+            at, columns, kinds = self._with_deletes(at, columns, values)
+        elif self._upsert:
+            kinds = pa.array(np.full(len(at), RowKind.UPDATE_AFTER, np.int8))
+        if self._key is not None:
+            at, columns, kinds = self._with_key(messages, at, columns, kinds, bad)
+        for name, key in self._metadata.items():
+            if name in self._schema:
+                columns[name] = messages.metadata(key).take(pa.array(at))
+        rows = batch_of([columns[n] for n in self._schema.names], self._schema, len(at))
+        found = tuple(BadRecord(i, reason) for i, (reason, _) in sorted(bad.items()))
+        whole = reject_nulls(DecodedRecords(rows, at, found, kinds), self._schema, upserts=self._upsert)
+        return DecodedMessages(
+            RecordBatch(whole.columns, row_kinds=whole.kinds),
+            messages.offsets[whole.records],
+            tuple(self._bad(messages, b, bad) for b in whole.bad),
+            int(messages.offsets[-1]) + 1,
+            0 if self._upsert else values.null_count,
+        )
+
+    def _with_deletes(
+        self, at: Integers, columns: dict[str, pa.Array], values: pa.BinaryArray
+    ) -> tuple[Integers, dict[str, pa.Array], pa.Int8Array]:
+        """The rows with one more for each message without a value, whose columns are NULL."""
+        gone = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        every = np.concatenate([at, gone])
+        order = np.argsort(every, kind="stable")
+        kinds = np.concatenate(
+            [np.full(len(at), RowKind.UPDATE_AFTER, np.int8), np.full(len(gone), RowKind.DELETE, np.int8)]
+        )
+        places = pa.array(order, mask=order >= len(at))  # of deletions there is nothing to take
+        return every[order], {n: c.take(places) for n, c in columns.items()}, pa.array(kinds[order])
+
+    def _with_key(
+        self,
+        messages: Messages,
+        at: Integers,
+        columns: dict[str, pa.Array],
+        kinds: pa.Int8Array | None,
+        bad: dict[int, tuple[str, bytes]],
+    ) -> tuple[Integers, dict[str, pa.Array], pa.Int8Array | None]:
+        """The rows with the columns of the key. Where the value has a column of the key, too, the value's counts, but not of deletions."""
+        keys = messages.keys()
+        present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
+        chunk = messages_chunk(keys.drop_null() if keys.null_count else keys)
+        assert self._key is not None
+        decoded = self._key.decode(chunk)
+        for record_ in decoded.bad:
+            bad.setdefault(int(present[record_.index]), (f"key: {record_.reason}", chunk.record(record_.index)))
+        row_of = np.full(len(messages), -1, np.int64)
+        row_of[present[decoded.records]] = np.arange(len(decoded.records))
+        if self._upsert and len(decoded.records) < len(messages):
+            for i in np.flatnonzero(row_of < 0).tolist():
+                bad.setdefault(i, ("the message has no key, which upserts need", messages.messages[i].value() or b""))
+        good = np.ones(len(messages), np.bool_)
+        good[list(bad)] = False
+        keep = good[at]
+        if not keep.all():
+            mask = pa.array(keep)
+            at, columns = at[keep], {n: c.filter(mask) for n, c in columns.items()}
+            kinds = None if kinds is None else kinds.filter(mask)
+        rows = row_of[at]
+        places = pa.array(rows, mask=rows < 0)
+        of_key = {n: decoded.columns.column(i).take(places) for i, n in enumerate(self._key_columns.names)}
+        if not self._upsert:
+            return at, {**of_key, **columns}, kinds
+        return at, {**columns, **{n: _first_valid(columns.get(n), c) for n, c in of_key.items()}}, kinds
+
+    def _bad(self, messages: Messages, found: BadRecord, reasons: Mapping[int, tuple[str, bytes]]) -> BadMessage:
+        _, raw = reasons.get(found.index, ("", None))
+        if raw is None:
+            raw = messages.messages[found.index].value() or b""
+        return BadMessage(int(messages.offsets[found.index]), found.reason, raw)
+
+
+def _first_valid(value: pa.Array | None, key: pa.Array) -> pa.Array:
+    return key if value is None else pc.coalesce(value, key)
+
+
+def _decoder(layout: RecordLayout, columns: Schema, filters: tuple[PushedFilter, ...]) -> RecordDecoder:
+    request = ReadRequest(layout.stored(columns), layout.stored(layout.columns), layout.options, filters)
+    return layout.format.create_decoder(request)
