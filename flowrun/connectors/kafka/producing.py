@@ -1,0 +1,224 @@
+"""Hands encoded messages to a producer of the client library, which sends them in the background."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, library
+from flowrun.errors import ConnectorError, DataError
+
+_CHUNK_ROWS = 8_192
+_MOST_WAITING = 65_536
+"""Messages that wait in the client; more are not handed to it before some were sent."""
+_MOST_BYTES = 128 << 20
+"""The same in bytes; where they are reached, all are waited for."""
+_POLL_S = 0.005
+FLUSH_S = 120.0
+"""How long messages may take to be acknowledged, where the user says nothing (`properties.delivery.timeout.ms`)."""
+
+
+class MessageProducer:
+    """A producer of one cluster. It is used by one thread.
+
+    Args:
+        cluster: where the topics are.
+        topic: of messages that name none.
+        settings: of the client, beside those of every sink.
+    """
+
+    def __init__(self, cluster: KafkaCluster, topic: str, settings: Mapping[str, Any]) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._errors = ClientErrors(cluster.bootstrap)
+        self._refused: Any = None
+        own: dict[str, Any] = {
+            "partitioner": "murmur2_random",  # as Java's
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 4 * _MOST_WAITING,
+            "queue.buffering.max.kbytes": 1 << 20,
+            **{k: v for k, v in settings.items() if k != "transactional.id"},
+        }
+        given = {k: v for k, v in own.items() if k not in cluster.properties}
+        required = {
+            "delivery.report.only.error": True,
+            "on_delivery": self._take_report,
+            **{k: v for k, v in settings.items() if k == "transactional.id"},
+        }
+        if str(cluster.properties.get("acks", "all")) not in ("all", "-1"):
+            given["enable.idempotence"] = False
+        self.client = cluster.client(library().Producer, self._errors, {**given, **required})
+        self._bytes = 0
+
+    def _take_report(self, error: Any, message: Any) -> None:
+        if error is not None and self._refused is None:
+            self._refused = (error, message.topic(), message.partition())
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has. It blocks on I/O.
+
+        Raises:
+            ConnectorError: the cluster does not answer, or has no such topic.
+        """
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                found = self.client.list_topics(topic, 2).topics[topic]
+                if found.error is None:
+                    return len(found.partitions)
+                problem = found.error
+            except library().KafkaException as error:
+                self.client.poll(0)
+                self._errors.check()
+                problem = error.args[0]
+            if problem.code() == library().KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise ConnectorError(
+                    f"topic '{topic}' does not exist in Kafka at {self._cluster.bootstrap}", hint="create it first"
+                )
+            if time.monotonic() > deadline:
+                raise self._errors.unreachable(problem.str())
+
+    def send(self, messages: pa.RecordBatch) -> None:
+        """Hand over messages, with the columns of `encoding.MESSAGES`; waits while too many are on their way.
+
+        Raises:
+            ConnectorError: an earlier message could not be delivered.
+            DataError: a message is larger than the cluster takes.
+        """
+        for start in range(0, messages.num_rows, _CHUNK_ROWS):
+            chunk = messages.slice(start, _CHUNK_ROWS)
+            self._wait_for_room(chunk.nbytes)
+            if chunk.column("headers").null_count == chunk.num_rows:
+                for topic, dicts in _by_topic(chunk, self._topic):
+                    self._send_together(topic, dicts)
+            else:
+                self._send_one_by_one(chunk)
+            self.client.poll(0)
+            self.check()
+
+    def _wait_for_room(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > _MOST_BYTES:
+            self.flush()
+            self._bytes = size
+        while len(self.client) > _MOST_WAITING:
+            self.client.poll(_POLL_S)
+            self.check()
+
+    def _send_together(self, topic: str, messages: list[dict[str, Any]]) -> None:
+        if self.client.produce_batch(topic, messages) == len(messages):
+            return
+        failed = next(m for m in messages if "_error" in m)
+        raise self._failure(failed["_error"], topic, failed.get("partition", -1))
+
+    def _send_one_by_one(self, chunk: pa.RecordBatch) -> None:
+        produce, kafka = self.client.produce, library()
+        columns = [chunk.column(n).to_pylist() for n in ("topic", "partition", "key", "value", "timestamp", "headers")]
+        for topic, partition, key, value, timestamp, headers in zip(*columns, strict=True):
+            try:
+                produce(
+                    topic or self._topic,
+                    value,
+                    key,
+                    -1 if partition is None else partition,
+                    timestamp=timestamp or 0,
+                    headers=headers,
+                )
+            except kafka.KafkaException as error:
+                raise self._failure(error.args[0], topic or self._topic, -1) from error
+
+    def flush(self) -> None:
+        """Wait until all messages are acknowledged.
+
+        Raises:
+            ConnectorError: one could not be delivered.
+        """
+        timeout = float(self._cluster.properties.get("delivery.timeout.ms", FLUSH_S * 1000)) / 1000 + 5
+        deadline = time.monotonic() + timeout
+        while self.client.flush(0.2):
+            self.check()
+            if time.monotonic() > deadline:
+                raise self._errors.unreachable("messages are not acknowledged")
+        self._bytes = 0
+        self.check()
+
+    def check(self) -> None:
+        """Raise ConnectorError if a message could not be delivered, or nothing can be any more."""
+        self._errors.check()
+        if self._refused is not None:
+            raise self._failure(*self._refused)
+
+    def _failure(self, error: Any, topic: str, partition: int) -> ConnectorError | DataError:
+        kinds = library().KafkaError
+        place = f"topic '{topic}'" + (f", partition {partition}" if partition >= 0 else "")
+        if error.code() in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
+            return DataError(
+                f"{place}: a message is larger than is allowed: {error.str()}",
+                hint="raise 'properties.max.request.size', and max.message.bytes of the topic",
+            )
+        if error.code() in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+            return ConnectorError(f"{place} does not exist: {error.str()}", hint="create it first")
+        retryable = error.retriable() or error.code() in (kinds._MSG_TIMED_OUT, kinds._TIMED_OUT, kinds._TRANSPORT)
+        return ConnectorError(f"{place}: a message could not be delivered: {error.str()}", retryable=retryable)
+
+    def close(self) -> None:
+        """Forget what was not sent, and release the client; idempotent."""
+        client, self.client = self.client, None  # which releases it
+        if client is not None:
+            client.purge()
+
+
+def _by_topic(chunk: pa.RecordBatch, default: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Messages as `produce_batch` takes them, topic by topic."""
+    topics = chunk.column("topic")
+    if topics.null_count == chunk.num_rows:
+        yield default, _dicts(chunk)
+        return
+    filled = topics.fill_null(default)
+    for topic in filled.unique().to_pylist():
+        yield topic, _dicts(chunk.filter(pc.equal(filled, topic)))
+
+
+def _dicts(chunk: pa.RecordBatch) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"value": v} for v in byte_strings(chunk.column("value"))]
+    if chunk.column("key").null_count < chunk.num_rows:
+        for message, key in zip(messages, byte_strings(chunk.column("key")), strict=True):
+            if key is not None:
+                message["key"] = key
+    for name in ("partition", "timestamp"):
+        column = chunk.column(name)
+        if column.null_count < chunk.num_rows:
+            for message, value in zip(messages, column.to_pylist(), strict=True):
+                if value is not None:
+                    message[name] = value
+    return messages
+
+
+def byte_strings(column: pa.BinaryArray) -> list[bytes | None]:
+    """The values of a binary array, cut from its buffer: faster than `to_pylist`.
+
+    >>> byte_strings(pa.array([b"ab", None, b"", b"c"], pa.binary()))
+    [b'ab', None, b'', b'c']
+    """
+    _, offsets, data = column.buffers()
+    if data is None:
+        return (
+            [None if v is None else b"" for v in column.is_valid().to_pylist()]
+            if column.null_count
+            else [b""] * len(column)
+        )
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].tolist()
+    first = ends[0] if ends else 0
+    text = data.slice(first, ends[-1] - first).to_pybytes()
+    values: list[bytes | None] = [text[a - first : b - first] for a, b in pairwise(ends)]
+    if column.null_count:
+        for i in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[i] = None
+    return values

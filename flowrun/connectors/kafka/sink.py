@@ -1,0 +1,210 @@
+"""The Kafka sink: a picklable description of the messages to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from flowrun.api.changelog import ChangesTaken
+from flowrun.api.connector import TableDefinition
+from flowrun.api.format import RefusingEncoder
+from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
+from flowrun.api.source import Delivery
+from flowrun.connectors.kafka.cluster import KafkaCluster, cluster_of
+from flowrun.connectors.kafka.encoding import MESSAGES, MessageEncoder
+from flowrun.connectors.kafka.layout import MessageLayout, layout_of
+from flowrun.connectors.kafka.partitioner import DEFAULT, ROUND_ROBIN, PartitionChooser
+from flowrun.connectors.kafka.producing import MessageProducer
+from flowrun.connectors.kafka.source import topics_of
+from flowrun.connectors.kafka.transactions import TRANSACTION_TIMEOUT_MS, KafkaTransactions, begin
+from flowrun.connectors.kafka.writer import KafkaWriter
+from flowrun.connectors.staged.commit import STAGED_SHAPE, StagedCommitter
+from flowrun.connectors.staged.writer import StagedWriter
+from flowrun.core.elements import RecordBatch
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.core.shapes import Shape
+from flowrun.errors import OptionError
+
+_DELIVERY = {
+    "none": Delivery.AT_MOST_ONCE,
+    "at-least-once": Delivery.AT_LEAST_ONCE,
+    "exactly-once": Delivery.EXACTLY_ONCE,
+}
+
+
+@record(slots=False)
+class KafkaSink:
+    """Writes each row as a message.
+
+    Attributes:
+        schema: the columns of the rows.
+        metadata: those of them that say something of the message, each with its key.
+        layout: where the others go.
+        cluster: where the topics are.
+        topics: the topics; with more than one, or none (any), rows name theirs.
+        delivery: what it promises with checkpoints.
+        prefix: what names of transactions begin with; for EXACTLY_ONCE only.
+        partitioner: how partitions are chosen.
+        upsert: rows are upserts by the message's key.
+        most_rows: how many upserts are gathered; 0: none.
+        interval_ms: how long they are gathered.
+    """
+
+    schema: Schema
+    metadata: Mapping[str, str]
+    layout: MessageLayout
+    cluster: KafkaCluster
+    topics: tuple[str, ...]
+    delivery: Delivery
+    prefix: str
+    partitioner: str
+    upsert: bool = False
+    most_rows: int = 0
+    interval_ms: int = 0
+
+    @property
+    def changes_taken(self) -> ChangesTaken:
+        """Upserts by key; else all changes if the format carries them, or inserts only."""
+        if self.upsert:
+            return ChangesTaken.UPSERT
+        return ChangesTaken.ALL if self.layout.value.format.changelog else ChangesTaken.APPEND
+
+    @property
+    def committable_shape(self) -> Shape:
+        """Rows that wait for their commit."""
+        return STAGED_SHAPE
+
+    @property
+    def topic(self) -> str:
+        """The topic of messages that name none."""
+        return self.topics[0] if self.topics else ""
+
+    def encoder(self) -> MessageEncoder:
+        """What makes messages of rows."""
+        return MessageEncoder(self.schema, self.metadata, self.layout, self.topics, upsert=self.upsert)
+
+    def create_check(self) -> RowCheck | None:
+        """A check for values that the format cannot write; None: it can write all values."""
+        value = self.layout.value
+        encoder = value.format.create_encoder(value.columns, value.options)
+        if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
+            return None
+        names = list(value.columns.names)
+
+        def check(columns: pa.RecordBatch) -> None:
+            encoder.encode_messages(columns.select(names))
+
+        return check
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """A writer for one subtask."""
+        chooser = PartitionChooser(self.partitioner, self.topics, context.subtask)
+        if self.delivery is Delivery.EXACTLY_ONCE and context.staging:
+            return KafkaStagedWriter(self, chooser, context)
+        settings = {} if self.delivery is not Delivery.AT_MOST_ONCE else {"acks": "1", "enable.idempotence": False}
+        return KafkaWriter(
+            MessageProducer(self.cluster, self.topic, settings),
+            self.encoder(),
+            chooser,
+            context,
+            waits_for_acknowledgement=self.delivery is not Delivery.AT_MOST_ONCE,
+            most_rows=self.most_rows,
+            interval_ms=self.interval_ms,
+        )
+
+    def create_committer(self) -> Committer | None:
+        """A committer of staged rows, if the sink is exactly once."""
+        if self.delivery is not Delivery.EXACTLY_ONCE:
+            return None
+        return StagedCommitter(lambda: KafkaTransactions(self.cluster, self.topic, self.prefix))
+
+
+class KafkaStagedWriter(StagedWriter):
+    """Encodes rows, and lets them wait beside the checkpoint."""
+
+    def __init__(self, sink: KafkaSink, chooser: PartitionChooser, context: WriterContext) -> None:
+        encoder = sink.encoder()
+
+        def encode(batch: RecordBatch) -> pa.RecordBatch:
+            return chooser.chosen(encoder.encode(batch))
+
+        super().__init__(context, MESSAGES, encode)
+        self._sink = sink
+        self._chooser = chooser
+        self._is_first = context.subtask == 0
+
+    def open(self) -> None:
+        """Check that the topics are there and that the cluster allows such transactions: else nobody would know before the first commit.
+
+        It blocks on I/O. Raises ConnectorError and OptionError.
+        """
+        sink = self._sink
+        settings = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        if self._is_first:
+            settings["transactional.id"] = f"{sink.prefix}-check"  # type: ignore[assignment]
+        producer = MessageProducer(sink.cluster, sink.topic, settings)
+        try:
+            self._chooser.open(producer)
+            if self._is_first:
+                begin(producer, sink.cluster)
+        finally:
+            producer.close()
+
+
+def create_sink(table: TableDefinition, *, upsert: bool = False) -> KafkaSink:
+    """The sink of a table definition.
+
+    Raises:
+        OptionError: an option is wrong, or a format cannot write a column.
+    """
+    options = table.options
+    layout = layout_of(table, table.physical, upsert=upsert)
+    for part in (layout.value, *([] if layout.key is None else [layout.key])):
+        part.format.create_encoder(part.stored(part.columns), part.options)  # so that wrong options are refused now
+    topics, _ = topics_of(table)
+    if len(topics) != 1 and "topic" not in table.metadata.values():
+        raise OptionError(
+            "topic",
+            f"sink '{table.name}' has several topics, but no column says which one a row goes to",
+            hint="name one topic, or add a column: topic STRING METADATA",
+        )
+    delivery = _DELIVERY[options.text("sink.delivery-guarantee")]
+    prefix = str(options.get("sink.transactional-id-prefix") or "")
+    if delivery is Delivery.EXACTLY_ONCE:
+        if not prefix:
+            raise OptionError(
+                "sink.transactional-id-prefix",
+                "'sink.delivery-guarantee' = 'exactly-once' needs 'sink.transactional-id-prefix'",
+                hint="a name that no other application of the cluster uses",
+            )
+        if not topics:
+            raise OptionError("topic", "'exactly-once' needs 'topic': a pattern is not enough")
+    partitioner = DEFAULT if upsert else options.text("sink.partitioner")
+    if partitioner == ROUND_ROBIN and layout.key is not None:
+        raise OptionError("sink.partitioner", "'round-robin' would deal messages with one key to several partitions")
+    rows, interval = _buffer(table, upsert)
+    return KafkaSink(
+        schema=table.schema,
+        metadata=dict(table.metadata),
+        layout=layout,
+        cluster=cluster_of(options),
+        topics=topics,
+        delivery=delivery,
+        prefix=prefix,
+        partitioner=partitioner,
+        upsert=upsert,
+        most_rows=rows,
+        interval_ms=interval,
+    )
+
+
+def _buffer(table: TableDefinition, upsert: bool) -> tuple[int, int]:
+    if not upsert:
+        return 0, 0
+    names: Sequence[str] = ("sink.buffer-flush.max-rows", "sink.buffer-flush.interval")
+    rows, interval = (table.options.integer(n) for n in names)
+    if bool(rows) != bool(interval):
+        raise OptionError(names[0], f"'{names[0]}' and '{names[1]}' must both be 0, or both more")
+    return rows, interval
