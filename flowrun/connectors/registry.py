@@ -19,10 +19,12 @@ BUILT_IN = {
     "datagen": "flowrun.connectors.datagen:CONNECTOR",
     "delta": "flowrun.connectors.delta:CONNECTOR",
     "filesystem": "flowrun.connectors.filesystem:CONNECTOR",
+    "kafka": "flowrun.connectors.kafka:KAFKA",
     "memory": "flowrun.connectors.memory:CONNECTOR",
     "nexmark": "flowrun.connectors.nexmark:CONNECTOR",
     "print": "flowrun.connectors.print:CONNECTOR",
     "socket": "flowrun.connectors.socket:CONNECTOR",
+    "upsert-kafka": "flowrun.connectors.kafka:UPSERT_KAFKA",
 }
 """Name → `module:attribute` of a `Connector`."""
 

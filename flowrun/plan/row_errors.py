@@ -27,7 +27,7 @@ from flowrun.plan.window_inputs import original_columns, with_argument_columns
 DECODING = "format.on-error"
 LETTERS_PATH = "format.dead-letter.path"
 _SINK = "dead letters"
-_DECODING_CONNECTORS = ("filesystem", "socket")
+_DECODING_CONNECTORS = ("filesystem", "kafka", "socket", "upsert-kafka")
 
 
 def on_error_of(node: nodes.PlanNode, settings: nodes.Settings) -> OnError:
@@ -145,7 +145,7 @@ def _decoding_as_rows(node: nodes.Scan, settings: nodes.Settings) -> nodes.Scan:
     mode, options = on_error_of(node, settings), node.table.options
     if node.table.connector not in _DECODING_CONNECTORS or DECODING in options or mode is OnError.FAIL:
         return node
-    if mode is OnError.DEAD_LETTER and node.table.connector != "filesystem":
+    if mode is OnError.DEAD_LETTER and node.table.connector == "socket":
         raise PipelineError(
             [
                 Diagnostic(

@@ -13,11 +13,15 @@ from flowrun.core.types import BIGINT, STRING
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_sink, create_source
 
+_TOPIC = {"topic": "t", "properties.bootstrap.servers": "localhost:9092", "properties.group.id": "g"}
 OPTIONS: dict[str, dict[str, object]] = {
+    "kafka": {**_TOPIC, "scan.startup.mode": "earliest-offset"},
     "memory": {"table": "t"},
     "socket": {"hostname": "localhost", "port": 1},
+    "upsert-kafka": {**_TOPIC, "key.format": "json"},
 }
-FORMATS = {"filesystem": "json", "socket": "raw"}
+KEYS = {"upsert-kafka": ("id",)}
+FORMATS = {"filesystem": "json", "kafka": "json", "socket": "raw", "upsert-kafka": "json"}
 
 
 @pytest.mark.parametrize("name", connector_names())
@@ -25,7 +29,7 @@ def test_lists_say_what_is_promised(name: str, tmp_path: Path) -> None:
     put("t", [])
     options = {**OPTIONS, "filesystem": {"path": str(tmp_path)}, "delta": {"table-path": str(tmp_path)}}
     connector = connector_named(name)
-    table = TableReference("t", name, options.get(name, {}), FORMATS.get(name))
+    table = TableReference("t", name, options.get(name, {}), FORMATS.get(name), primary_key=KEYS.get(name, ()))
     schema = connector.default_schema or Schema.of(id=STRING if FORMATS.get(name) == "raw" else BIGINT)
     if connector.create_source is not None:
         assert connector.source_delivery is create_source(table, schema).delivery

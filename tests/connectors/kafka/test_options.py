@@ -1,0 +1,126 @@
+"""What tables of Kafka may say, and what is told to those who say something wrong. No broker, no client library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowrun.api.changelog import ChangelogMode
+from flowrun.api.source import Boundedness
+from flowrun.connectors.kafka.cluster import cluster_of
+from flowrun.connectors.kafka.offsets import ScanMode
+from flowrun.core import types as t
+from flowrun.core.options import Options
+from flowrun.core.schema import Schema
+from flowrun.errors import OptionError
+from flowrun.masking import masked
+from tests.connectors.kafka.tables import source
+
+ROWS = Schema.of(k_id=t.BIGINT, name=t.STRING)
+EARLIEST = {"scan.startup.mode": "earliest-offset"}
+KEYED = {"key.format": "json", "key.fields": "k_id", "value.format": "json", **EARLIEST}
+
+
+def cluster(**properties: str) -> dict[str, str]:
+    given = {"bootstrap.servers": "b:1", **{k.replace("__", "."): v for k, v in properties.items()}}
+    return dict(cluster_of(Options({f"properties.{k}": v for k, v in given.items()})).properties)
+
+
+def test_a_table_reads_all_of_a_topic() -> None:
+    made = source(ROWS, {"topic": "a;b", "scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": 5})
+    assert made.scan.topics == ("a", "b")
+    assert (made.scan.startup.mode, made.scan.startup.timestamp_ms) == (ScanMode.TIMESTAMP, 5)
+    assert made.boundedness is Boundedness.UNBOUNDED
+    assert made.scan.discovery_interval_ms == 300_000
+    assert made.changelog_mode is ChangelogMode.APPEND
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs a group: 'properties.group.id'"),
+        ({"topic": None, **EARLIEST}, "needs 'topic' or 'topic-pattern'"),
+        ({"topic-pattern": "a", **EARLIEST}, "cannot both be given"),
+        ({"topic": None, "topic-pattern": "(", **EARLIEST}, "no regular expression"),
+        ({"scan.startup.mode": "timestamp"}, "needs 'scan.startup.timestamp-millis'"),
+        ({"scan.startup.mode": "specific-offsets"}, "needs 'scan.startup.specific-offsets'"),
+        ({"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": "0:5"}, "expects partition:0,offset:42"),
+        ({**EARLIEST, "scan.bounded.mode": "group-offsets"}, "needs a group"),
+        ({**EARLIEST, "properties.auto.offset.reset": "first"}, "one of earliest, latest, none"),
+        ({**EARLIEST, "properties.bootstrap.servers": " "}, "is empty"),
+        ({**EARLIEST, "properties.ssl.truststore.location": "a.jks"}, "key store of Java"),
+        ({**EARLIEST, "properties.sasl.jaas.config": "x required;"}, "no username and password"),
+        ({**EARLIEST, "key.format": "json"}, "no column is in the key"),
+        ({**EARLIEST, "key.fields": "k_id"}, "needs 'key.format'"),
+        ({**KEYED, "key.fields": "kid"}, "no column of t"),
+        ({**KEYED, "key.fields-prefix": "k_"}, "cannot be in the value, too"),
+        ({**KEYED, "key.fields-prefix": "x_"}, "does not begin with"),
+        ({**KEYED, "key.fields": "k_id;name", "value.fields-include": "EXCEPT_KEY"}, "none is left for the value"),
+        ({**KEYED, "key.format": "debezium-json"}, "a key is no change"),
+        ({**KEYED, "key.format": "parquet"}, "one of whole files"),
+        ({**KEYED, "key.json.nothing": "1"}, "has no option 'key.json.nothing'"),
+        ({**EARLIEST, "format.on-error": "dead-letter"}, "needs format.dead-letter.path"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        source(ROWS, options)
+
+
+def test_an_end_bounds_a_source() -> None:
+    made = source(
+        ROWS,
+        {**EARLIEST, "scan.bounded.mode": "specific-offsets", "scan.bounded.specific-offsets": "partition:1, offset:7"},
+    )
+    assert made.boundedness is Boundedness.BOUNDED
+    assert made.scan.end is not None
+    assert made.scan.end.specific == ((1, 7),)
+    assert made.scan.discovery_interval_ms is None
+
+
+def test_keys_have_a_format_with_options_of_its_own() -> None:
+    made = source(
+        ROWS,
+        {
+            **KEYED,
+            "key.fields-prefix": "k_",
+            "value.fields-include": "EXCEPT_KEY",
+            "value.json.ignore-parse-errors": "true",
+        },
+    )
+    key, value = made.layout.key, made.layout.value
+    assert key is not None
+    assert key.stored(key.columns).names == ("id",)
+    assert value.columns.names == ("name",)
+    assert (key.options.flag("json.ignore-parse-errors"), value.options.flag("json.ignore-parse-errors")) == (
+        False,
+        True,
+    )
+
+
+def test_upserts_are_keyed_by_the_primary_key() -> None:
+    options = {"key.format": "json", "value.format": "json"}
+    made = source(ROWS, options, connector="upsert-kafka", primary_key=("k_id",))
+    assert made.changelog_mode is ChangelogMode.UPSERT
+    assert made.scan.startup.mode is ScanMode.EARLIEST
+    assert made.layout.key is not None
+    with pytest.raises(OptionError, match="needs a PRIMARY KEY"):
+        source(ROWS, options, connector="upsert-kafka")
+
+
+def test_properties_of_java_become_those_of_the_client() -> None:
+    login = (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p\\"w-very-secret";'
+    )
+    found = cluster(
+        sasl__jaas__config=login, sasl__mechanism="PLAIN", security__protocol="SASL_SSL",
+        ssl__truststore__location="ca.pem", ssl__truststore__type="PEM", ssl__endpoint__identification__algorithm="",
+        fetch__max__wait__ms="7", max__poll__records="5",
+    )  # fmt: skip
+    assert found == {
+        "bootstrap.servers": "b:1", "sasl.username": "u", "sasl.password": 'p"w-very-secret', "sasl.mechanism": "PLAIN",
+        "security.protocol": "SASL_SSL", "ssl.ca.location": "ca.pem", "ssl.endpoint.identification.algorithm": "none",
+        "fetch.wait.max.ms": "7",
+    }  # fmt: skip
+    assert "very-secret" not in masked(f"the password is {found['sasl.password']}")
