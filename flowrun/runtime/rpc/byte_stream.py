@@ -20,6 +20,11 @@ class NotTrustedError(ConnectionError):
 class ByteStream(Protocol):
     """A connection as bytes. One thread may read while others write (each write under the writers' own lock)."""
 
+    @property
+    def is_unix_socket(self) -> bool:
+        """Whether both ends are on one machine for certain, and nothing is encrypted."""
+        ...
+
     def read_into(self, view: memoryview) -> int:
         """Fill the buffer; gives its size, or how many bytes came before the other side closed the connection.
 
@@ -98,6 +103,11 @@ class SocketStream:
         self.socket = connected
         self._limit = TimeLimit()
         self._limited = False
+
+    @property
+    def is_unix_socket(self) -> bool:
+        """As `ByteStream.is_unix_socket`."""
+        return self.socket.family == socket.AF_UNIX
 
     def read_into(self, view: memoryview) -> int:
         """As `ByteStream.read_into`."""

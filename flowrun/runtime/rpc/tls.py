@@ -132,6 +132,11 @@ class TlsStream:
                 break
         self._raw.write(self._outgoing.read())
 
+    @property
+    def is_unix_socket(self) -> bool:
+        """As `ByteStream.is_unix_socket`: what is encrypted stays so."""
+        return False
+
     def read_into(self, view: memoryview) -> int:
         """As `ByteStream.read_into`."""
         filled = 0

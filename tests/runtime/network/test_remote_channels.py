@@ -37,6 +37,7 @@ from flowrun.runtime.network.batches import BatchDecoder, BatchEncoder, Piece
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
 from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.remote import shared_memory
 from flowrun.runtime.network.remote.data_server import DataServer
 from flowrun.runtime.rpc.address import TcpAddress, UnixAddress
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -101,8 +102,10 @@ class Exchange:
         self.writer.close()
 
 
-@pytest.fixture(params=["unix", "tcp"])
-def exchange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Exchange]:
+@pytest.fixture(params=["unix", "tcp", "shared memory"])
+def exchange(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Exchange]:
+    if request.param == "shared memory":
+        monkeypatch.setattr(shared_memory, "SHORTEST_BYTES", 1)
     made = Exchange(tmp_path, tcp=request.param == "tcp")
     yield made
     made.close()

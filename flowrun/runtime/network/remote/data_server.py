@@ -19,6 +19,7 @@ from flowrun.runtime.network.remote.environment import ConnectedEnvironment
 from flowrun.runtime.network.remote.receiver import DataConnection
 from flowrun.runtime.network.remote.registry import PartitionRegistry
 from flowrun.runtime.network.remote.sender import PartitionSender
+from flowrun.runtime.network.remote.shared_memory import SegmentBudget
 from flowrun.runtime.network.remote.wire import DataFrames
 from flowrun.runtime.rpc.address import Address, parse_address
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -55,6 +56,7 @@ class DataServer:
         self._timers = timers
         self._lz4 = lz4
         self._registry = PartitionRegistry(timers)
+        self._shared = None if lz4 else SegmentBudget()
         self._lock = threading.Lock()
         self._senders: set[PartitionSender] = set()
         self._connections: dict[str, DataConnection] = {}
@@ -126,7 +128,8 @@ class DataServer:
                 link.stream.close()
                 return
             frames = DataFrames(link.stream, str(link))
-            self._senders.add(PartitionSender(frames, self._registry, self._forget_sender, lz4=self._lz4).start())
+            sender = PartitionSender(frames, self._registry, self._forget_sender, lz4=self._lz4, shared=self._shared)
+            self._senders.add(sender.start())
 
     def _forget_sender(self, sender: PartitionSender) -> None:
         with self._lock:

@@ -23,7 +23,16 @@ from flowrun.runtime.network.barriers import as_unaligned, overtaking_time_ms
 from flowrun.runtime.network.batches import BatchDecoder
 from flowrun.runtime.network.credit import ChannelCredit
 from flowrun.runtime.network.events import decode_event
-from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
+from flowrun.runtime.network.remote.shared_memory import SegmentAnnounced, SegmentReader, SharedPayload
+from flowrun.runtime.network.remote.wire import (
+    EVENT,
+    SHARED,
+    URGENT,
+    DataFrames,
+    FrameKind,
+    Head,
+    PartitionRequest,
+)
 from flowrun.runtime.network.subpartition import Control, Data, InFlightElement
 from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.runtime.rpc.error_values import ErrorValue, error_from_value
@@ -51,6 +60,7 @@ class DataConnection:
         self._channels: dict[int, RemoteInputChannel] = {}
         self._numbers = itertools.count(1)
         self._failure: ClusterError | None = None
+        self._segments = SegmentReader()
         self._thread = threading.Thread(target=self._read_all, name=f"flowrun-receiver-{frames.peer}", daemon=True)
 
     def start(self) -> DataConnection:
@@ -83,8 +93,13 @@ class DataConnection:
 
     def add_credit(self, number: int, slots: int) -> None:
         """The sender may send so much more. Raises ClusterError: the connection is over."""
+        self._give_back_segments()
         if not self._requests.write(FrameKind.ADD_CREDIT, number, slots=slots):
             raise self._over()
+
+    def _give_back_segments(self) -> None:
+        for segment in self._segments.take_freed():
+            self._requests.write(FrameKind.SEGMENT_FREE, segment)
 
     def cancel(self, number: int) -> None:
         """A channel is read no more. Does nothing once the connection is over."""
@@ -112,6 +127,8 @@ class DataConnection:
             frame = self._frames.read()
             if frame is not None:
                 self._handle(*frame)
+                del frame
+                self._give_back_segments()
                 return True
             failure = ClusterError(f"{self.peer} closed the connection")
         except FlowrunError as error:
@@ -128,6 +145,13 @@ class DataConnection:
             pass
 
     def _handle(self, head: Head, payload: pa.Buffer) -> None:
+        if head.kind == FrameKind.SEGMENT:
+            announced = decode(memoryview(payload), SegmentAnnounced)
+            opened = self._segments.map(announced)
+            self._requests.write(FrameKind.SEGMENT_ANSWER, announced.number, slots=int(opened))
+            return
+        if head.flags & SHARED:
+            payload = self._segments.payload(decode(memoryview(payload), SharedPayload))
         with self._lock:
             channel = self._channels.get(head.channel)
         if channel is None:

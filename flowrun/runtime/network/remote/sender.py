@@ -20,7 +20,16 @@ from flowrun.runtime.network.batches import BatchEncoder, Piece
 from flowrun.runtime.network.events import encode_event
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
-from flowrun.runtime.network.remote.wire import EVENT, URGENT, DataFrames, FrameKind, Head, PartitionRequest
+from flowrun.runtime.network.remote.shared_memory import SegmentAnnounced, SegmentBudget, SegmentWriter, SharedPayload
+from flowrun.runtime.network.remote.wire import (
+    EVENT,
+    SHARED,
+    URGENT,
+    DataFrames,
+    FrameKind,
+    Head,
+    PartitionRequest,
+)
 from flowrun.runtime.network.subpartition import Control, Data, SubpartitionView
 from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.runtime.rpc.error_values import ErrorValue, error_to_value
@@ -58,6 +67,7 @@ class PartitionSender:
         registry: the partitions of this process.
         on_close: called once when the connection is over.
         lz4: compress rows.
+        shared: for memory that the other process can map; None: all rows go through the connection.
     """
 
     def __init__(
@@ -67,11 +77,13 @@ class PartitionSender:
         on_close: Callable[[PartitionSender], None],
         *,
         lz4: bool = False,
+        shared: SegmentBudget | None = None,
     ) -> None:
         self._frames = frames
         self._registry = registry
         self._on_close = on_close
         self._lz4 = lz4
+        self._segments = SegmentWriter(shared) if shared is not None and frames.is_local else None
         self._changed = threading.Condition()
         self._channels: dict[int, _Channel] = {}
         self._ready: deque[_Channel] = deque()
@@ -100,6 +112,8 @@ class PartitionSender:
             self._ready.clear()
             self._changed.notify_all()
         self._frames.close()
+        if self._segments is not None:
+            self._segments.close()
         for channel in channels:
             self._release(channel)
         self._on_close(self)
@@ -151,6 +165,10 @@ class PartitionSender:
                     channel = self._channels.pop(head.channel, None)
                 if channel is not None:
                     self._release(channel)
+            case FrameKind.SEGMENT_ANSWER if self._segments is not None:
+                self._segments.answered(head.channel, opened=bool(head.slots))
+            case FrameKind.SEGMENT_FREE if self._segments is not None:
+                self._segments.free(head.channel)
             case _:
                 raise ClusterError(f"{self._frames.peer} sent a frame of kind {head.kind}, which is not for who writes")
 
@@ -268,15 +286,30 @@ class PartitionSender:
             self._frames.write(FrameKind.SCHEMA, channel.number, [schema.serialize()])
         with self._changed:
             channel.credit -= data.slots
+        pieces = self._payload(channel, data.batches)
+        shared = self._shared(pieces)
         self._frames.write(
             FrameKind.BUFFER_RESPONSE,
             channel.number,
-            self._payload(channel, data.batches),
+            pieces if shared is None else [encode(shared, SharedPayload)],
+            flags=0 if shared is None else SHARED,
             count=len(data.batches),
             sequence=data.sequence,
             backlog=data.backlog,
             slots=data.slots,
         )
+
+    def _shared(self, pieces: Sequence[Piece]) -> SharedPayload | None:
+        """Where the payload is in memory that the other process has mapped, if it is there."""
+        if self._segments is None:
+            return None
+        size = sum(len(piece) for piece in pieces)
+        place = self._segments.put(pieces, size)
+        if place is None:
+            announced = self._segments.announce(size)  # for later ones
+            if announced is not None:
+                self._frames.write(FrameKind.SEGMENT, 0, [encode(announced, SegmentAnnounced)])
+        return place
 
     def _payload(self, channel: _Channel, batches: Sequence[RecordBatch]) -> Sequence[Piece]:
         """The rows as bytes: of what is broadcast, those that another channel was sent."""

@@ -10,6 +10,9 @@ The process that reads has connected, and numbers its channels; the one that wri
 | `SCHEMA` | → reader | the columns of the rows that follow, as an Arrow IPC schema |
 | `BUFFER_RESPONSE` | → reader | rows, see `network/batches.py`; or an event |
 | `ERROR_RESPONSE` | → reader | an error value: the channel is over |
+| `SEGMENT` | → reader | a `SegmentAnnounced`: memory that both can map |
+| `SEGMENT_ANSWER` | → writer | none: `channel` is the segment, `slots` is 1 if the reader has mapped it |
+| `SEGMENT_FREE` | → writer | none: `channel` is a segment whose payload is needed no more |
 """
 
 from __future__ import annotations
@@ -49,12 +52,17 @@ class FrameKind(IntEnum):
     SCHEMA = 4
     BUFFER_RESPONSE = 5
     ERROR_RESPONSE = 6
+    SEGMENT = 7
+    SEGMENT_ANSWER = 8
+    SEGMENT_FREE = 9
 
 
 EVENT = 1
 """Flag of a `BUFFER_RESPONSE`: its payload is an event."""
 URGENT = 2
 """Flag: it has overtaken what is queued."""
+SHARED = 4
+"""Flag of a `BUFFER_RESPONSE`: its payload is a `SharedPayload`, which says where the rows are."""
 
 
 @record
@@ -181,6 +189,11 @@ class DataFrames:
         except OSError as error:
             raise self._failed(error) from error
         return Head(kind, flags, count, size, channel, sequence, backlog, slots), payload
+
+    @property
+    def is_local(self) -> bool:
+        """Whether both ends are on one machine for certain, and what is sent is not encrypted: it is a Unix socket."""
+        return self._stream.is_unix_socket
 
     def requests(self, on_failure: Callable[[ClusterError], None]) -> RequestWriter:
         """What writes instead of `write` at the end that reads rows."""
