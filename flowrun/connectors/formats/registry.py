@@ -12,15 +12,17 @@ import importlib.metadata
 
 from flowrun.api.connector import FormatOptions
 from flowrun.api.format import FileFormat, Format, RecordFormat
-from flowrun.core.options import Option, OptionType
+from flowrun.core.options import Option, Options, OptionType
 from flowrun.errors import InternalError, OptionError, did_you_mean
 
 ENTRY_POINT_GROUP = "flowrun.formats"
 
 BUILT_IN = {
     "avro": "flowrun.connectors.formats.avro.avro_format:FORMAT",
+    "avro-confluent": "flowrun.connectors.formats.avro.confluent:FORMAT",
     "canal-json": "flowrun.connectors.formats.canal_json:FORMAT",
     "csv": "flowrun.connectors.formats.csv_format:FORMAT",
+    "debezium-avro-confluent": "flowrun.connectors.formats.avro.debezium:FORMAT",
     "debezium-json": "flowrun.connectors.formats.debezium_json:FORMAT",
     "json": "flowrun.connectors.formats.json_format:FORMAT",
     "maxwell-json": "flowrun.connectors.formats.maxwell_json:FORMAT",
@@ -31,7 +33,7 @@ BUILT_IN = {
 """Name → `module:attribute` of a `Format`."""
 
 _FILES_ONLY = frozenset({"parquet"})
-_MESSAGES_ONLY: frozenset[str] = frozenset()
+_MESSAGES_ONLY = frozenset({"avro-confluent", "debezium-avro-confluent"})
 FILE_FORMATS = tuple(sorted(BUILT_IN.keys() - _MESSAGES_ONLY))
 """The formats that files can have."""
 RECORD_FORMATS = tuple(sorted(BUILT_IN.keys() - _FILES_ONLY))
@@ -110,6 +112,19 @@ def line_format_named(name: str, user: str) -> RecordFormat:
             "format", f"{user}: {_not_told_apart(name, 'by a delimiter')}", hint="for example json, csv or raw"
         )
     return found
+
+
+def with_subject(format_name: str, options: Options, subject: str) -> Options:
+    """Options of a format whose schemas are registered, with the subject that its connector chooses if the user has named none.
+
+    Args:
+        format_name: the format; options of one without a schema registry are given back as they are.
+        options: parsed ones, with the format's prefix.
+        subject: `TOPIC-value` or `TOPIC-key`, as in Flink.
+    """
+    name = f"{format_name}.subject"
+    declared = any(o.name == name for o in prefixed_options(format_name))
+    return options if not declared or options.get(name) else Options({**options.values, name: subject})
 
 
 def cannot_carry(connector: str, name: str) -> str:

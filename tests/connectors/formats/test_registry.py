@@ -17,9 +17,11 @@ from flowrun.connectors.formats.registry import (
     prefixed_options,
     record_format_named,
 )
+from flowrun.connectors.registry import connector_named
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING, array, map_of
 from flowrun.errors import OptionError
+from flowrun.plan.tables import check_format
 
 from .formats import decoder, options_of, record_format, rows
 
@@ -60,6 +62,23 @@ def test_the_lists_say_which_formats_files_and_messages_can_have() -> None:
                 file_format_named(name)
             with pytest.raises(OptionError, match="socket: records of format"):
                 line_format_named(name, "socket")
+
+
+@pytest.mark.parametrize(
+    ("connector", "name", "message"),
+    [
+        ("filesystem", "avro-confluent", "may hold any byte and cannot be told apart in a file or by a delimiter"),
+        ("socket", "avro", "may hold any byte"),
+        ("socket", "parquet", "which is one of whole files"),
+        ("socket", "debezium-json", "connector 'socket' cannot use format 'debezium-json'"),
+    ],
+)
+def test_formats_that_a_connector_cannot_use_are_told_with_those_that_it_can(
+    connector: str, name: str, message: str
+) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        check_format(connector_named(connector), name)
+    assert "json" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

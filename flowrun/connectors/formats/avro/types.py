@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from flowrun.connectors.formats.avro.schema import AvroType, Kind
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import OptionError
@@ -121,3 +122,25 @@ _UNITS = {"ms": "millis", "us": "micros", "ns": "nanos"}
 def _child(type: DataType, index: int, name: str, legacy: bool) -> Any:
     inner = _avro_type(type.children[index], name, legacy)
     return inner if type.is_required(index) or inner == "null" else ["null", inner]
+
+
+def same_meaning(given: AvroType, table: AvroType, place: str = "") -> str | None:
+    """How a schema differs from the table's in more than names of types; None: what is written with one is read with the other."""
+    if given.kind is not table.kind or given.logical != table.logical:
+        return f"{place or 'the schema'} is {given.text}, expected {table.text}"
+    if (given.precision, given.scale, given.names) != (table.precision, table.scale, table.names):
+        return f"{place or 'the schema'} is {_details(given)}, expected {_details(table)}"
+    if len(given.children) != len(table.children):
+        return f"{place or 'the schema'} has {len(given.children)} branches, expected {len(table.children)}"
+    for i, (mine, theirs) in enumerate(zip(given.children, table.children, strict=True)):
+        inner = f"{place}.{given.names[i]}".lstrip(".") if given.names else place
+        difference = same_meaning(mine, theirs, inner)
+        if difference is not None:
+            return difference
+    return None
+
+
+def _details(type: AvroType) -> str:
+    if type.kind is Kind.RECORD:
+        return f"a record of {', '.join(type.names)}"
+    return f"{type.text}({type.precision}, {type.scale})"
