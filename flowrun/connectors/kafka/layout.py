@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flowrun.api.connector import TableDefinition
 from flowrun.api.format import RecordFormat
-from flowrun.connectors.formats.registry import record_format_named
-from flowrun.core.options import Options
+from flowrun.connectors.formats.registry import record_format_named, with_subject
+from flowrun.core.options import Options, OptionValue
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import OptionError, did_you_mean
@@ -127,10 +127,16 @@ def _key_fields(table: TableDefinition, physical: Schema) -> tuple[str, ...]:
 
 def _format_options(options: Options, format_name: str, part: str) -> Options:
     """The options of a format in one part of the message, with other options left as they are. `value.json.x` goes before `json.x`."""
-    own = {}
+    own: dict[str, OptionValue] = {}
     for option in record_format_named(format_name, "kafka").options:
         plain = f"{format_name}.{option.name}"
+        if "#" in plain:
+            begin = part + plain.partition("#")[0]
+            own |= {k.removeprefix(part): v for k, v in options.values.items() if k.startswith(begin)}
+            continue
         value = options.get(part + plain)
         shared = options.get(plain) if part == "value." else None
         own[plain] = shared if value in (None, option.default) and shared is not None else value
-    return Options({**options.values, **own})
+    topic = str(options.get("topic") or "")
+    found = Options({**options.values, **own})
+    return with_subject(format_name, found, f"{topic}-{part[:-1]}") if topic and ";" not in topic else found

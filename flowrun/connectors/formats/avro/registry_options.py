@@ -10,12 +10,7 @@ from flowrun.errors import OptionError
 
 _TEXT = OptionType.STRING
 REGISTRY_OPTIONS = (
-    Option(
-        "url",
-        _TEXT,
-        "Where the schema registry is; several URLs of one registry are separated by commas.",
-        required=True,
-    ),
+    Option("url", _TEXT, "Where the schema registry is; several URLs of one registry are separated by commas. Needed."),
     Option(
         "subject", _TEXT, "What written schemas are registered under; for Kafka by default TOPIC-value or TOPIC-key."
     ),
@@ -88,7 +83,7 @@ def registry_settings(options: Options, format: str) -> RegistrySettings:
     if not urls or not all(u.startswith(("http://", "https://")) for u in urls):
         raise OptionError(
             f"{format}.url",
-            f"option '{format}.url' expects an http:// or https:// URL",
+            f"option '{format}.url' is needed and expects an http:// or https:// URL",
             hint="for example http://localhost:8081",
         )
     _one_of(format, "basic-auth.credentials-source", given("basic-auth.credentials-source"), ("USER_INFO", "URL"))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from flowrun.api.format import ChangeEncoder, messages_chunk
+from flowrun.connectors.formats.avro.registry_options import registry_settings
 from flowrun.connectors.formats.avro.schema_registry import schema_registry as client
 from flowrun.connectors.formats.registry import with_subject
 from flowrun.core.elements import RowKind
@@ -20,6 +21,8 @@ from flowrun.core.options import Options
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, DOUBLE, STRING, array, row
 from flowrun.errors import ConnectorError, OptionError
+from tests.connectors.kafka.tables import sink as kafka_sink
+from tests.connectors.kafka.tables import source as kafka_source
 from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 from tests.servers.schema_registry import SchemaRegistryServer
 
@@ -204,7 +207,7 @@ def test_a_registry_that_fails_is_asked_again(schema_registry: SchemaRegistrySer
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"url": "localhost:8081"}, "expects an http:// or https:// URL"),
+        ({"url": "localhost:8081"}, "is needed and expects an http:// or https:// URL"),
         ({"basic-auth.credentials-source": "SASL_INHERIT"}, "must be USER_INFO or URL"),
         ({"basic-auth.credentials-source": "USER_INFO"}, "is needed as user:password"),
         ({"bearer-auth.credentials-source": "OAUTHBEARER"}, "must be STATIC_TOKEN"),
@@ -245,6 +248,27 @@ def test_encrypted_connections_are_checked(tmp_path: Path) -> None:
             decoder(NAME, SCHEMA, **given).decode(messages(b"\0\0\0\0\1"))
     finally:
         server.stop()
+
+
+def test_tables_of_topics_have_a_registry_for_values_and_keys() -> None:
+    given = {
+        "value.format": NAME,
+        "value.avro-confluent.url": "http://values:1",
+        "value.avro-confluent.properties.http.read.timeout.ms": "7",
+        "key.format": NAME,
+        "key.avro-confluent.url": "http://keys:1",
+        "key.fields": "id",
+    }
+    for make in (kafka_source, kafka_sink):
+        layout = make(SCHEMA, given).layout  # type: ignore[union-attr]
+        value = registry_settings(layout.value.options, NAME)
+        assert (value.urls, value.timeout_ms) == (("http://values:1",), 7)
+        assert registry_settings(layout.key.options, NAME).urls == ("http://keys:1",)
+        assert layout.value.options.text(f"{NAME}.subject") == "t-value"
+        assert layout.key.options.text(f"{NAME}.subject") == "t-key"
+    assert kafka_source(SCHEMA, {}, format="json").layout.key is None
+    with pytest.raises(OptionError, match=r"avro-confluent\.url' is needed"):
+        kafka_source(SCHEMA, {"value.format": NAME})
 
 
 # ---- debezium-avro-confluent
