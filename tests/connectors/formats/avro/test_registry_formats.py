@@ -16,6 +16,7 @@ from flowrun.api.format import ChangeEncoder, messages_chunk
 from flowrun.connectors.formats.avro.registry_options import registry_settings
 from flowrun.connectors.formats.avro.schema_registry import schema_registry as client
 from flowrun.connectors.formats.registry import with_subject
+from flowrun.connectors.kafka.sink import KafkaSink
 from flowrun.core.elements import RowKind
 from flowrun.core.options import Options
 from flowrun.core.schema import Field, Schema
@@ -259,16 +260,19 @@ def test_tables_of_topics_have_a_registry_for_values_and_keys() -> None:
         "key.avro-confluent.url": "http://keys:1",
         "key.fields": "id",
     }
-    for make in (kafka_source, kafka_sink):
-        layout = make(SCHEMA, given).layout  # type: ignore[union-attr]
+    begin = {"scan.startup.mode": "earliest-offset"}
+    written = kafka_sink(SCHEMA, given)
+    assert isinstance(written, KafkaSink)
+    for layout in (kafka_source(SCHEMA, given | begin).layout, written.layout):
+        assert layout.key is not None
         value = registry_settings(layout.value.options, NAME)
         assert (value.urls, value.timeout_ms) == (("http://values:1",), 7)
         assert registry_settings(layout.key.options, NAME).urls == ("http://keys:1",)
         assert layout.value.options.text(f"{NAME}.subject") == "t-value"
         assert layout.key.options.text(f"{NAME}.subject") == "t-key"
-    assert kafka_source(SCHEMA, {}, format="json").layout.key is None
+    assert kafka_source(SCHEMA, begin, format="json").layout.key is None
     with pytest.raises(OptionError, match=r"avro-confluent\.url' is needed"):
-        kafka_source(SCHEMA, {"value.format": NAME})
+        kafka_source(SCHEMA, begin | {"value.format": NAME})
 
 
 # ---- debezium-avro-confluent
