@@ -12,6 +12,7 @@ import itertools
 import json
 import pickle
 import random
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ _MAX_POLLS = 1_000_000
 _CHECKPOINT_IDS = itertools.count(1)
 _START_MS = 1_700_000_000_000
 _IDLE_STEP_MS = 100
+_BREATH_S = 0.01
 
 
 def rows_in(batches: Iterable[RecordBatch]) -> Rows:
@@ -65,6 +67,7 @@ class SourceDrive:
         self.enumerator: SplitEnumerator = source.create_enumerator(parallelism, self.clock, enumerator_state)
         self.enumerator.start()
         self._requests: deque[int] = deque()
+        self._available = threading.Event()
         self.readers: list[SourceReader] = []
         for subtask in range(parallelism):
             reader = source.create_reader(self._context(subtask, parallelism))
@@ -84,7 +87,7 @@ class SourceDrive:
             clock=self.clock,
             metrics=self.metrics,
             request_split=lambda: self._requests.append(subtask),
-            notify_available=lambda: None,
+            notify_available=self._available.set,
             processing_time=self.processing_time,
         )
 
@@ -138,6 +141,8 @@ class SourceDrive:
         if self.processing_time.pending:
             self.processing_time.advance(_IDLE_STEP_MS)
             return True
+        self._available.wait(_BREATH_S)  # readers with threads of their own
+        self._available.clear()
         return self.enumerator.discovery_interval_ms is None
 
     def run(self, polls: int | None = None) -> Rows:
