@@ -1,0 +1,228 @@
+"""Tables as a database itself describes them, and what the code for each kind of database has to do.
+
+A source, lookup or sink knows its table as the user declared it; what is really there is looked at when a job starts. A `Dialect` says
+how the one is had from the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from typing import Protocol
+
+import pyarrow as pa
+
+from flowrun.api.client_library import ClientLibrary
+from flowrun.api.connector import PushedFilter
+from flowrun.connectors.jdbc.address import Address
+from flowrun.core.arrays import Bools
+from flowrun.core.record import record
+from flowrun.core.types import DataType
+from flowrun.errors import ConnectorError, did_you_mean
+from flowrun.masking import learn_secret
+
+DEFAULT_SILENCE_S = 60.0
+
+
+@record
+class Access:
+    """Which table of which database, and who asks for it; can be pickled.
+
+    Attributes:
+        address: of the database.
+        table: the name as the user wrote it, perhaps with a schema before it.
+        user: None: the library's own default.
+        password: shown nowhere.
+        silence_s: after how many seconds without an answer a connection is given up.
+    """
+
+    address: Address
+    table: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    silence_s: float = DEFAULT_SILENCE_S
+
+    def learn_secrets(self) -> None:
+        """Mask the password in this process, which may be another than the one that read the options."""
+        for secret in (self.password, self.address.password):
+            if secret:
+                learn_secret(secret)
+
+
+@record
+class ServerColumn:
+    """A column as the database has it.
+
+    Attributes:
+        name: as the database spells it.
+        kind: the name of its type, without what a domain or length adds to it: `int8`, `_text`.
+        shown: its type as people write it: `numeric(10,2)`.
+        scale: of a decimal number; None: it has none of its own.
+    """
+
+    name: str
+    kind: str
+    shown: str
+    scale: int | None = None
+
+
+@record
+class Piece:
+    """A part of a relation that is read by one query after the other, in an order that can be gone on with.
+
+    Attributes:
+        relation: its name, quoted.
+        by_place: whether rows have places in it that stay the same while they are not changed. If not, it cannot be read on from the
+            middle.
+        units: how many units of storage it has; ranges of them are splits.
+    """
+
+    relation: str
+    by_place: bool
+    units: int = 0
+
+
+@record
+class Relation:
+    """A table or view.
+
+    Attributes:
+        name: quoted, with its schema.
+        columns: all of them, by name.
+        pieces: what to read to have all rows.
+        unique_keys: the columns of each unique index.
+    """
+
+    name: str
+    columns: dict[str, ServerColumn]
+    pieces: tuple[Piece, ...] = ()
+    unique_keys: tuple[frozenset[str], ...] = ()
+
+    def column(self, name: str) -> ServerColumn:
+        """The column that a declared name stands for: this spelling, else the same in lower case.
+
+        Raises:
+            ConnectorError: there is none; lists near matches.
+        """
+        found = self.columns.get(name) or self.columns.get(name.lower())
+        if found is None:
+            raise ConnectorError(
+                f"table {self.name} has no column '{name}'",
+                hint=did_you_mean(name, self.columns) or "compare the declared columns with those of the table",
+            )
+        return found
+
+
+class MisfitError(ValueError):
+    """A column of the database cannot be read as the declared type; says why, if there is more to say."""
+
+
+class ReadSession(Protocol):
+    """A connection that reads; used by one thread at a time, but for `cancel`."""
+
+    def describe(self) -> Relation:
+        """The table of the access. Raises ConnectorError if there is none."""
+        ...
+
+    def read(self, query: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a query, in batches of any size. Raises ConnectorError."""
+        ...
+
+    def cancel(self) -> None:
+        """Let go of what another thread is waiting for."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect; idempotent, does not wait for a server that hangs."""
+        ...
+
+
+class WriteSession(Protocol):
+    """A connection that writes in transactions; used by one thread."""
+
+    def describe(self) -> Relation:
+        """The table of the access. Raises ConnectorError if there is none."""
+        ...
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Insert rows, in the transaction that is open, or that it opens."""
+        ...
+
+    def upsert(self, rows: pa.RecordBatch, deletes: Bools, keys: Sequence[str]) -> None:
+        """Insert or replace rows, or where `deletes` is true remove those of their keys; each key occurs once."""
+        ...
+
+    def committed_number(self, writer: str) -> int:
+        """The number that is recorded for a writer of a staged sink, 0 if there is none, once no other transaction may change it."""
+        ...
+
+    def record_number(self, writer: str, number: int) -> bool:
+        """Record a higher number for a writer in the transaction that is open, or that it opens.
+
+        Waits for another transaction that does so. False: this number or a higher one is recorded already, and nothing is changed.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Make visible what was written since the last commit."""
+        ...
+
+    def close(self) -> None:
+        """Roll back what was not committed, and disconnect; idempotent."""
+        ...
+
+
+class Dialect(Protocol):
+    """How one kind of database is spoken to. All errors of its libraries come out as `ConnectorError` or `DataError`."""
+
+    @property
+    def client(self) -> ClientLibrary | None:
+        """What must be installed."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """The expression for the place of a row in its piece."""
+        ...
+
+    def quoted(self, name: str) -> str:
+        """A name as a query has it."""
+        ...
+
+    def open_reader(self, access: Access, *, in_order: bool = False) -> ReadSession:
+        """Connect; `in_order`: pieces are read in the order of the places in them. Raises ConnectorError."""
+        ...
+
+    def open_writer(self, access: Access) -> WriteSession:
+        """Connect. Raises ConnectorError."""
+        ...
+
+    def expression(self, column: ServerColumn, declared: DataType) -> str:
+        """What to select for a column so that `fit` gives the declared type. Raises MisfitError."""
+        ...
+
+    def condition(self, column: ServerColumn, declared: DataType, pushed: PushedFilter) -> str | None:
+        """A condition that is true for every row for which the filter is; None: the database cannot say it."""
+        ...
+
+    def places_of(self, column: pa.Array) -> pa.Int64Array:
+        """Places as numbers that rise in the order of reading."""
+        ...
+
+    def after_place(self, place: int) -> str:
+        """The condition for rows behind a place."""
+        ...
+
+    def in_units(self, lower: int, upper: int | None) -> str | None:
+        """The condition for rows in units of storage from `lower` up to, without, `upper`; None: all rows are."""
+        ...
+
+    def bound(self, column: ServerColumn, value: int) -> str:
+        """A bound of `scan.partition.*` as a literal of the column's type. Raises MisfitError."""
+        ...
+
+    def lookup(
+        self, relation: Relation, selected: str, keys: Sequence[tuple[ServerColumn, DataType]], asked: pa.RecordBatch
+    ) -> str | None:
+        """The query for all rows with one of the keys, each of which occurs once; None: no row can have one of them."""
+        ...
