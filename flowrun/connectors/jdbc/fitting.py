@@ -1,0 +1,97 @@
+"""Columns that a database sends, as the declared types."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowrun.connectors.formats.arrow_fit import MisfitError as ArrowMisfit
+from flowrun.connectors.formats.arrow_fit import fit_column
+from flowrun.connectors.jdbc.relation import Dialect, MisfitError, Relation
+from flowrun.core.schema import Field, Schema
+from flowrun.core.types import DataType, TypeRoot
+from flowrun.errors import ConnectorError, DataError
+
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31, days since 1970."""
+
+
+def selected(dialect: Dialect, relation: Relation, schema: Schema) -> str:
+    """What to select for the columns of a schema, in order; `fitted` makes rows of what comes.
+
+    Raises:
+        ConnectorError: there is no such column, or it cannot be read as declared.
+    """
+    return ", ".join(_expression(dialect, relation, f) for f in schema) or "1"
+
+
+def _expression(dialect: Dialect, relation: Relation, field: Field) -> str:
+    column = relation.column(field.name)
+    try:
+        return dialect.expression(column, field.type)
+    except MisfitError as error:
+        detail = str(error)
+        raise ConnectorError(
+            f"column '{field.name}' of {relation.name} is {column.shown}, which cannot be read as {field.type}",
+            hint=detail or "declare a type that holds its values; STRING holds nearly all",
+        ) from None
+
+
+def fitted(columns: list[pa.Array], schema: Schema, relation: Relation) -> pa.RecordBatch:
+    """Rows of the declared types.
+
+    Raises:
+        DataError: a value is none of its column's declared type.
+    """
+    arrays = [_fit(values, field, relation) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+
+def _fit(values: pa.Array, field: Field, relation: Relation) -> pa.Array:
+    plain = _without_extension(values)
+    _check_years(plain, field, relation)
+    try:
+        return fit_array(plain, field.type)
+    except (pa.ArrowInvalid, ArrowMisfit) as error:
+        raise DataError(
+            f"column '{field.name}' of {relation.name} holds a value that is no {field.type}: {str(error)[:200]}",
+            hint="declare a type that holds all its values",
+        ) from None
+
+
+def _check_years(values: pa.Array, field: Field, relation: Relation) -> None:
+    """Databases have dates before and after those of SQL, and `infinity`, which client libraries give as some number."""
+    kind = values.type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date32(kind)) or not len(values):
+        return
+    numbers = values.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    a_day = 1 if pa.types.is_date32(kind) else 86_400 * _UNITS[kind.unit]
+    found = pc.min_max(numbers)
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if least is not None and (least < _FIRST_DAY * a_day or most >= (_LAST_DAY + 1) * a_day):
+        raise DataError(
+            f"column '{field.name}' of {relation.name} holds a date before the year 1 or after 9999, or 'infinity'",
+            hint=f"declare it STRING, or read a view that leaves such rows out: {field.type} has no such values",
+        )
+
+
+def fit_array(values: pa.Array, declared: DataType) -> pa.Array:
+    """The values as the declared type; texts of decimals are read.
+
+    Raises:
+        ArrowInvalid: a value is none of the type.
+    """
+    if declared.root is TypeRoot.DECIMAL and pa.types.is_string(values.type):
+        return pc.cast(values, declared.arrow)
+    if declared.root is TypeRoot.ARRAY and declared.children[0].root is TypeRoot.DECIMAL:
+        elements = fit_array(values.values, declared.children[0])
+        mask = values.is_null() if values.null_count else None
+        return pa.ListArray.from_arrays(values.offsets, elements, type=declared.arrow, mask=mask)
+    fit = fit_column(values.type, declared)
+    return values if fit is None else fit(values)
+
+
+def _without_extension(values: pa.Array) -> pa.Array:
+    """The storage of a type that the client library made up for one of the server's."""
+    return values.storage if isinstance(values, pa.ExtensionArray) else values

@@ -1,0 +1,1 @@
+"""`jdbc:postgresql:`: reads by ADBC, writes by COPY."""

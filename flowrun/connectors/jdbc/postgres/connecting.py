@@ -1,0 +1,130 @@
+"""Connections to PostgreSQL: what libpq is told, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from flowrun.api.client_library import ClientLibrary
+from flowrun.connectors.jdbc.postgres.texts import identifier
+from flowrun.connectors.jdbc.relation import Access
+from flowrun.errors import ConnectorError, DataError, FlowrunError
+
+CLIENT = ClientLibrary("postgres", ("adbc_driver_postgresql", "psycopg"))
+NEEDED_BY = "connector 'jdbc' with jdbc:postgresql:"
+
+_CONNECT_TIMEOUT_S = 10
+_KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+_PASSING = ("08", "53", "57P", "40", "55P03", "57014", "25006")
+"""Classes of SQLSTATEs for what may be over soon: lost connections, a server that starts or stops or is full, deadlocks, time-outs."""
+_OF_ROWS = ("22", "23")
+"""Classes of SQLSTATEs for values that a column does not take."""
+_FOR_GOOD = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "permission denied",
+)
+
+
+def conninfo(access: Access) -> str:
+    """What libpq connects with; holds the password.
+
+    >>> from flowrun.connectors.jdbc.address import parse_address
+    >>> conninfo(Access(parse_address("jdbc:postgresql://db/shop?connectTimeout=3"), "t", "me")).split(" keepalives")[0]
+    "connect_timeout='3' host='db' dbname='shop' user='me'"
+    """
+    address = access.address
+    chosen = {
+        "connect_timeout": str(_CONNECT_TIMEOUT_S),
+        **({"host": "localhost"} if "host" not in address.parameters else {}),
+        **address.parameters,
+        **({"dbname": address.database} if address.database else {}),
+    }
+    user, password = access.user or address.user, access.password or address.password
+    chosen |= {**({"user": user} if user else {}), **({"password": password} if password else {}), **_KEEPALIVES}
+    return " ".join(f"{name}={_conninfo_value(value)}" for name, value in chosen.items())
+
+
+def _conninfo_value(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def settings(access: Access, chosen: dict[str, str]) -> str:
+    """The query that sets what a session needs: texts in one form whatever the server's defaults are, and `chosen`."""
+    every = {
+        "timezone": "UTC",
+        "datestyle": "ISO",
+        "intervalstyle": "iso_8601",
+        "standard_conforming_strings": "on",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        **({"search_path": _quoted(access.address.schema)} if access.address.schema else {}),
+        **chosen,
+    }
+    calls = ", ".join(f"set_config('{name}', '{_doubled(value)}', false)" for name, value in every.items())
+    return f"SELECT {calls}"
+
+
+def _quoted(schemas: str) -> str:
+    """Names of schemas, between commas, as they are spelled."""
+    return ", ".join(identifier(name.strip().strip('"')) for name in schemas.split(","))
+
+
+def _doubled(value: str) -> str:
+    return value.replace("'", "''")
+
+
+@contextmanager
+def translated(access: Access) -> Iterator[None]:
+    """Errors of the client libraries inside become a `ConnectorError`, or a `DataError` where the server does not take a value."""
+    try:
+        yield
+    except (FlowrunError, pa.ArrowException):
+        raise
+    except Exception as error:
+        state = getattr(error, "sqlstate", None)
+        if not _is_of_a_client(error):
+            raise
+        raise _meaning(
+            access, str(error), state
+        ) from None  # the libraries' own traceback could show what they were told
+
+
+def _is_of_a_client(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in (
+        "psycopg",
+        "adbc_driver_manager",
+        "psycopg_binary",
+    ) or isinstance(error, OSError)
+
+
+def _meaning(access: Access, text: str, state: str | None) -> FlowrunError:
+    server = server_name(access)
+    said = _tidy(text)
+    if state is not None and state[:2] in _OF_ROWS:
+        return DataError(f"{server} refuses a value: {said}")
+    if state is None or state.startswith("28") or state == "3D000":
+        lost = not any(sign in text for sign in _FOR_GOOD)
+        hint = "check that it runs and can be reached" if lost else "check 'url', 'username' and 'password'"
+        return ConnectorError(f"{server}: {said}", retryable=lost, hint=hint)
+    needs = "the user needs the right to it: GRANT … ON … TO …" if state == "42501" else None
+    return ConnectorError(f"{server}: {said}", retryable=state.startswith(_PASSING), hint=needs)
+
+
+def _tidy(text: str) -> str:
+    """The message in one line, without the query, which may be long and hold rows."""
+    lines = [line.strip() for line in text.partition("\nQuery was:")[0].splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("LINE ", "^", "SQLSTATE"))]
+    return "; ".join(kept)[:600] or "an error without a text"
+
+
+def server_name(access: Access) -> str:
+    """The server and database, for messages."""
+    parameters = access.address.parameters
+    where = parameters.get("host", "localhost")
+    port = f":{parameters['port']}" if "port" in parameters else ""
+    return f"PostgreSQL at {where}{port}/{access.address.database}"

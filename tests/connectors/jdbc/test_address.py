@@ -1,0 +1,59 @@
+"""JDBC URLs as people have them in their scripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowrun.connectors.jdbc.address import parse_address
+from flowrun.connectors.jdbc.postgres.connecting import conninfo
+from flowrun.connectors.jdbc.relation import Access
+from flowrun.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("url", "database", "parameters"),
+    [
+        ("jdbc:postgresql:shop", "shop", {}),
+        ("jdbc:postgresql:/", "/", {}),
+        ("jdbc:postgresql://db/shop", "shop", {"host": "db"}),
+        ("jdbc:postgresql://db:5433/my%20shop", "my shop", {"host": "db", "port": "5433"}),
+        ("jdbc:postgresql://[::1]:5433/shop", "shop", {"host": "::1", "port": "5433"}),
+        ("jdbc:postgresql://a:1,b:2/shop", "shop", {"host": "a,b", "port": "1,2"}),
+        (
+            "jdbc:postgresql://a/s?ssl=true&sslrootcert=%2Fca.pem",
+            "s",
+            {"host": "a", "sslrootcert": "/ca.pem", "sslmode": "verify-full"},
+        ),
+        ("jdbc:postgresql://a/s?targetServerType=secondary", "s", {"host": "a", "target_session_attrs": "standby"}),
+        ("jdbc:postgresql://a/s?reWriteBatchedInserts=true", "s", {"host": "a"}),
+    ],
+)
+def test_what_a_url_says(url: str, database: str, parameters: dict[str, str]) -> None:
+    address = parse_address(url)
+    assert (address.database, dict(address.parameters)) == (database, parameters)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://db/shop", "expects jdbc:postgresql"),
+        ("jdbc:oracle:thin:@db", "got jdbc:oracle"),
+        ("jdbc:postgresql://db:port/shop", "'port' is no port"),
+        ("jdbc:postgresql://db/shop?sslmod=require", r"(?s)no parameter 'sslmod'.*'sslmode'"),
+        ("jdbc:postgresql://db/shop?socketTimeout=soon", "expects seconds"),
+    ],
+)
+def test_urls_that_say_nothing_known(url: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_address(url)
+
+
+def test_who_asks_is_told_to_the_library_and_shown_nowhere() -> None:
+    address = parse_address("jdbc:postgresql://db/shop?user=u&password=p%27w&socketTimeout=7&currentSchema=s")
+    access = Access(address, "t")
+    told = conninfo(access)
+    assert "user='u'" in told
+    assert r"password='p\'w'" in told
+    assert (address.silence_s, address.schema) == (7.0, "s")
+    assert "p'w" not in repr(access)
+    assert "user='me' password='mine'" in conninfo(Access(address, "t", "me", "mine"))
