@@ -19,6 +19,7 @@ BUILT_IN = {
     "datagen": "flowrun.connectors.datagen:CONNECTOR",
     "delta": "flowrun.connectors.delta:CONNECTOR",
     "filesystem": "flowrun.connectors.filesystem:CONNECTOR",
+    "jdbc": "flowrun.connectors.jdbc:CONNECTOR",
     "kafka": "flowrun.connectors.kafka:KAFKA",
     "memory": "flowrun.connectors.memory:CONNECTOR",
     "nexmark": "flowrun.connectors.nexmark:CONNECTOR",

@@ -19,6 +19,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "memory": {"table": "t"},
     "socket": {"hostname": "localhost", "port": 1},
     "upsert-kafka": {**_TOPIC, "key.format": "json"},
+    "jdbc": {"url": "jdbc:postgresql://localhost/db", "table-name": "t"},
 }
 KEYS = {"upsert-kafka": ("id",)}
 FORMATS = {"filesystem": "json", "kafka": "json", "socket": "raw", "upsert-kafka": "json"}
