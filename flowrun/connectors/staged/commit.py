@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 from flowrun.api.sink import Committable
 from flowrun.core.record import record
 from flowrun.core.shapes import Shape, integer, members, text
-from flowrun.errors import StateError
+from flowrun.errors import ConnectorError, StateError
 from flowrun.state.storage.names import STAGED_FOLDER
 from flowrun.state.storage.staged_files import (
     StagedFile,
@@ -86,12 +87,14 @@ class StagedCommitter:
     def __init__(self, create_target: Callable[[], TransactionalTarget]) -> None:
         self._create_target = create_target
         self._target: TransactionalTarget | None = None
+        self._owed: dict[str, set[int]] = defaultdict(set)
+        """Writer → numbers of its commits that failed. Nothing later is written before those: they would be taken for written."""
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Write what is not recorded yet, each in a transaction of its own, in order; then remove the files.
 
         Raises:
-            ConnectorError: the outside system cannot be reached or refuses.
+            ConnectorError: the outside system cannot be reached or refuses, or an earlier commit has failed and is not among these.
             StateError: a file is gone or damaged, or a committable is not one of this sink.
         """
         staged = [_staged(c) for c in committables]
@@ -100,23 +103,35 @@ class StagedCommitter:
         if self._target is None:
             self._target = self._create_target()
         recorded: dict[str, int] = {}
+        done = 0
         try:
             for folder, file, commit in staged:
+                self._check_order(commit)
                 if commit.writer not in recorded:
                     recorded[commit.writer] = self._target.committed_number(commit.writer)
                 if recorded[commit.writer] < commit.number:
                     self._target.write(commit, read_staged(folder, file))
                     recorded[commit.writer] = commit.number
                 remove_staged(folder, file.name)
+                done += 1
+                self._owed[commit.writer].discard(commit.number)
         except BaseException:
+            for _, _, commit in staged[done:]:
+                self._owed[commit.writer].add(commit.number)
             target, self._target = self._target, None  # the next attempt begins with a connection of its own
             target.close()
             raise
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove the files. Raises StateError."""
-        for folder, file, _ in map(_staged, committables):
+        for folder, file, commit in map(_staged, committables):
             remove_staged(folder, file.name)
+            self._owed[commit.writer].discard(commit.number)
+
+    def _check_order(self, commit: StagedCommit) -> None:
+        first = min(self._owed[commit.writer], default=commit.number)
+        if commit.number > first:
+            raise ConnectorError(f"commit {commit.number} has to wait for commit {first}, which failed", retryable=True)
 
 
 def committable_of(folder: str, file: StagedFile, writer: str, number: int) -> Committable:

@@ -118,6 +118,28 @@ def test_a_transaction_that_failed_half_way_is_made_again_whole(ledger: Ledger, 
     assert [v for _, v in ledger.rows()] == ["a", "poison", "b"]
 
 
+def test_what_comes_after_a_commit_that_failed_waits_for_it(ledger: Ledger, tmp_path: Path) -> None:
+    first, second = (staged(ledger, tmp_path / "staged", v, attempt=v) for v in ("poison", "b"))
+    committer = ledger.create_committer()
+    with pytest.raises(ConnectorError, match="out of ink"):
+        committer.commit(first)
+    with pytest.raises(ConnectorError, match="has to wait for commit"):
+        committer.commit(second)
+    assert ledger.rows() == [], "the number of the second one would say that the first one is written"
+    committer.commit([*first, *second])
+    assert [v for _, v in ledger.rows()] == ["poison", "b"]
+
+
+def test_a_commit_that_was_given_up_is_not_waited_for(ledger: Ledger, tmp_path: Path) -> None:
+    first, second = (staged(ledger, tmp_path / "staged", v, attempt=v) for v in ("poison", "b"))
+    committer = ledger.create_committer()
+    with pytest.raises(ConnectorError):
+        committer.commit(first)
+    committer.abort(first)
+    committer.commit(second)
+    assert [v for _, v in ledger.rows()] == ["b"]
+
+
 def test_what_is_recorded_is_not_written_again_whether_its_file_is_there_or_not(ledger: Ledger, tmp_path: Path) -> None:
     (committable,) = staged(ledger, tmp_path / "staged", "a")
     file = tmp_path / "staged" / committable.commit_id
