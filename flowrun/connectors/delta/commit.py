@@ -69,9 +69,9 @@ class DeltaVersion:
 
     def is_committed(self, given: Handed) -> bool:
         """Whether the log names the committable, or a later one of its writer."""
-        return self.is_sequence_committed(given.writer, given.sequence)
+        return self.holds_sequence(given.writer, given.sequence, given.written_ms)
 
-    def is_sequence_committed(self, writer: str, sequence: int) -> bool:
+    def holds_sequence(self, writer: str, sequence: int, since_ms: int) -> bool:
         """Whether the log names this number of a writer, or a higher one."""
         known = self._table.transaction_version(_app_id(writer))
         return known is not None and bool(known >= sequence)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from flowrun.api.sink import Committable, CommittedPiece
+from flowrun.connectors.lake.changes import ChangesGoneError
 from flowrun.connectors.lake.committables import Content, Handed, file_origin, in_order, owner_digits
 from flowrun.connectors.lake.storage import TableStorage
 from flowrun.errors import ConnectorError, StateError
@@ -44,8 +45,17 @@ class TableVersion(Protocol):
         """
         ...
 
-    def is_sequence_committed(self, writer: str, sequence: int) -> bool:
-        """Whether the record names this committable of a writer, or a later one."""
+    def holds_sequence(self, writer: str, sequence: int, since_ms: int) -> bool | None:
+        """Whether the record names this committable of a writer, or a later one.
+
+        Args:
+            writer: its name.
+            sequence: number of the committable.
+            since_ms: it was not committed before this time, in ms since the epoch.
+
+        Returns:
+            None if it is not known: the record of that time is gone.
+        """
         ...
 
     def add(self, given: Sequence[Handed]) -> None:
@@ -120,6 +130,9 @@ class LakeCommitter:
             table = self._open()
             try:
                 act(table)
+            except ChangesGoneError:
+                if attempt > 1:
+                    raise
             except ConflictError as error:
                 if attempt == _ATTEMPTS:
                     raise ConnectorError(
@@ -157,7 +170,7 @@ class LakeCommitter:
         table = self._open()
         self._check(table, given)
         for one in given:
-            if not table.is_sequence_committed(one.writer, one.sequence):
+            if table.holds_sequence(one.writer, one.sequence, one.written_ms) is False:
                 for file in one.files:
                     table.storage.discard(str(file["path"]))
 
@@ -167,11 +180,11 @@ class LakeCommitter:
         table = self._open()
         kept = set(keep)
         count = 0
-        for path in table.storage.paths():
+        for path, written_ms in table.storage.files():
             origin = file_origin(path)
             if origin is None or origin.owner != digits or origin.commit_id in kept:
                 continue
-            if not table.is_sequence_committed(origin.writer, origin.sequence):
+            if table.holds_sequence(origin.writer, origin.sequence, written_ms) is False:
                 table.storage.discard_path(path)
                 count += 1
         return count
@@ -189,7 +202,7 @@ class AppendCommitter(LakeCommitter):
         return [
             CommittedPiece(h.commit_id, _shown(h), all(str(f["path"]) in live for f in h.files))
             for h in rows
-            if any(str(f["path"]) in live for f in h.files) or table.is_sequence_committed(h.writer, h.sequence)
+            if any(str(f["path"]) in live for f in h.files) or table.holds_sequence(h.writer, h.sequence, h.written_ms)
         ]
 
     def revert(self, committables: Sequence[Committable]) -> None:

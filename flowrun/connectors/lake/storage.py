@@ -111,16 +111,16 @@ class TableStorage:
             raise failure("cannot be looked at", location, error) from error
         return found
 
-    def paths(self) -> list[str]:
-        """The paths on the file system of all files below the folder; none if it does not exist."""
+    def files(self) -> list[tuple[str, int]]:
+        """(path on the file system, when it was written, in ms since the epoch) of all files below the folder, which need not exist."""
         try:
             found = self._filesystem.get_file_info(pafs.FileSelector(self.base, allow_not_found=True, recursive=True))
         except (OSError, pa.ArrowException) as error:
             raise failure("cannot be listed", self.base, error) from error
-        return sorted(f.path for f in found if f.type == pafs.FileType.File)
+        return sorted((f.path, (f.mtime_ns or 0) // 1_000_000) for f in found if f.type == pafs.FileType.File)
 
     def discard_path(self, path: str) -> None:
-        """Remove a file of `paths`."""
+        """Remove a file of `files`."""
         try:
             self._filesystem.delete_file(path)
         except FileNotFoundError:

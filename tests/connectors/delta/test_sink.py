@@ -120,8 +120,9 @@ def test_a_commit_whose_record_was_lost_is_not_repeated(tmp_path: Path, keys: tu
     assert rows(tmp_path / "t") == sorted(rows_in(BATCHES[:2]), key=repr)
 
 
-def test_a_zombie_that_commits_the_same_at_the_same_time_commits_nothing(tmp_path: Path) -> None:
-    made = sink(tmp_path / "t")
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_a_zombie_that_commits_the_same_at_the_same_time_commits_nothing(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    made = sink(tmp_path / "t", keys=keys)
     given = write(made, BATCHES[0])
     zombie, committer = made.create_committer(), made.create_committer()
     opened: Any = zombie
