@@ -21,6 +21,7 @@ BUILT_IN = {
     "filesystem": "flowrun.connectors.filesystem:CONNECTOR",
     "jdbc": "flowrun.connectors.jdbc:CONNECTOR",
     "kafka": "flowrun.connectors.kafka:KAFKA",
+    "iceberg": "flowrun.connectors.iceberg:CONNECTOR",
     "memory": "flowrun.connectors.memory:CONNECTOR",
     "nexmark": "flowrun.connectors.nexmark:CONNECTOR",
     "print": "flowrun.connectors.print:CONNECTOR",

@@ -29,6 +29,7 @@ FORMATS = {"filesystem": "json", "kafka": "json", "socket": "raw", "upsert-kafka
 def test_lists_say_what_is_promised(name: str, tmp_path: Path) -> None:
     put("t", [])
     options = {**OPTIONS, "filesystem": {"path": str(tmp_path)}, "delta": {"table-path": str(tmp_path)}}
+    options["iceberg"] = {"catalog-name": "c", "catalog-type": "in-memory", "warehouse": str(tmp_path)}
     connector = connector_named(name)
     table = TableReference("t", name, options.get(name, {}), FORMATS.get(name), primary_key=KEYS.get(name, ()))
     schema = connector.default_schema or Schema.of(id=STRING if FORMATS.get(name) == "raw" else BIGINT)
