@@ -12,6 +12,8 @@ from typing import Any
 
 from flowrun.cli.main import main
 from flowrun.connectors.filesystem.output_files import OutputFolder
+from flowrun.connectors.lake.committer import LakeCommitter
+from flowrun.connectors.lake.storage import TableStorage
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.task.chain import OperatorChain
 from flowrun.state.storage.folder import JobFolder
@@ -31,6 +33,15 @@ PHASES: dict[str, tuple[type, str, bool]] = {
     "during clean-up": (Inventory, "forget", True),
 }
 
+LAKE_PHASES: dict[str, tuple[type, str, bool]] = {
+    "between completion and sink commit": (JobFolder, "finish", True),
+    "before the table is opened for a commit": (LakeCommitter, "commit", False),
+    "before the commit of the table": (LakeCommitter, "_commit", False),
+    "between the commit of the table and its record": (LakeCommitter, "_commit", True),
+    "while files of changes are removed": (TableStorage, "discard", True),
+}
+"""Those of a job that writes lake tables."""
+
 
 class _Countdown:
     """Dies at the N-th call; thread-safe."""
@@ -48,7 +59,7 @@ class _Countdown:
 
 def wrap(phase: str, act: Callable[[], None]) -> None:
     """Have `act` called whenever the process comes to a phase."""
-    owner, name, after = PHASES[phase]
+    owner, name, after = {**LAKE_PHASES, **PHASES}[phase]
     original = getattr(owner, name)
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
