@@ -118,11 +118,13 @@ class ClusterOptions:
         addresses: of its dispatcher, and of those that would take its place.
         secret_file: where its secret is.
         tls: folder of certificates; None: connections are not encrypted.
+        is_default: only the environment names it: it does not count for a job that is to run elsewhere.
     """
 
     addresses: tuple[Address, ...]
     secret_file: Path
     tls: Path | None = None
+    is_default: bool = False
 
     def credentials(self) -> Credentials:
         """What this process proves itself by. Raises ClusterError: a file cannot be used."""
@@ -160,7 +162,9 @@ def cluster_options(command: F) -> F:
     def with_cluster(
         *args: Any, cluster_addresses: tuple[Address, ...], secret_file: Path, tls: Path | None, **rest: Any
     ) -> Any:
-        cluster = ClusterOptions(cluster_addresses, secret_file, tls) if cluster_addresses else None
+        source = click.get_current_context().get_parameter_source("cluster_addresses")
+        is_default = source is ParameterSource.ENVIRONMENT
+        cluster = ClusterOptions(cluster_addresses, secret_file, tls, is_default) if cluster_addresses else None
         return command(*args, cluster=cluster, **rest)
 
     option = click.option(
@@ -180,13 +184,26 @@ DETACH = click.option(
 )
 
 
-def check_where(cluster: ClusterOptions | None, detach: bool, workers: int | None) -> None:
-    """Pass if the options that say where a job runs fit together.
+def cluster_of_job(
+    cluster: ClusterOptions | None, detach: bool, workers: int | None, *, elsewhere: bool = False
+) -> ClusterOptions | None:
+    """The cluster that a job is to run on; None: it runs elsewhere.
+
+    Args:
+        cluster: that the user names.
+        detach: whether the job is to be left there.
+        workers: the value of `--workers` of the present command.
+        elsewhere: whether another option asks for a place that is no cluster.
 
     Raises:
-        click.UsageError: they do not.
+        click.UsageError: the options do not fit together.
     """
+    of_workers = click.get_current_context().get_parameter_source("workers")
+    elsewhere = elsewhere or of_workers not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    if cluster is not None and cluster.is_default and elsewhere:
+        cluster = None
     if detach and cluster is None:
         raise click.UsageError("--detach goes with --cluster: a job of this process ends with it")
     if cluster is not None and workers is not None:
         raise click.UsageError("--workers is for jobs of this machine: on a cluster each slot is a process")
+    return cluster

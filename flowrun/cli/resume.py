@@ -20,7 +20,7 @@ from flowrun.cli.arguments import (
     parse_assignments,
     view_options,
 )
-from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_where, cluster_options
+from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
 
 
 @click.command()
@@ -66,7 +66,7 @@ def resume(
     if view.report is not None:
         view = replace(view, report=view.report.absolute())  # the working directory may change below
     prepare(view)
-    check_where(cluster, detach, workers)
+    cluster = cluster_of_job(cluster, detach, workers)
     leases = ctx.with_resource(ExitStack())
     leases.enter_context(holding_leases())
     given = parse_assignments(variables, "--var")

@@ -21,7 +21,7 @@ from flowrun.cli.arguments import (
     pipeline_arguments,
     view_options,
 )
-from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, check_where, cluster_options
+from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 from flowrun.cli.stream_on_spark import OnSpark, SparkRun, on_spark_options, run_on_spark
 
@@ -88,7 +88,7 @@ def run(
     from flowrun.runners.recompiling import recompiling
 
     prepare(view)
-    check_where(cluster, detach, workers)
+    cluster = cluster_of_job(cluster, detach, workers, elsewhere=on_spark is not None or mode == "batch")
     _forgo_pandas(ctx, file, variables)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
     if mode is not None:
@@ -131,7 +131,8 @@ def run(
             ("--allow-non-restored-state", allow_non_restored_state),
             ("--committed-after", committed_after != "refuse"),
             ("--workers", workers),
-            ("--cluster", cluster),
+            ("--cluster", cluster is not None and not cluster.is_default),
+            ("--detach", detach),
         )
         ctx.exit(_run_as_batch(compiled, spark.options(view.log_level, parallelism), view, form))
     _refuse_spark(spark)
