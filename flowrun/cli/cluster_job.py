@@ -44,7 +44,7 @@ def run_on_cluster(
     job_graph = run.compiled.job_graph
     check_runs_elsewhere(job_graph)
     announce(run)
-    sent = sent_job(run.compiled.text, variables, overrides)
+    sent = sent_job(run.compiled.text, variables, overrides, run.functions_from)
     submission = job_submission(
         job_graph,
         sent.text,

@@ -116,6 +116,11 @@ class JobRun:
         return self.compiled.job_graph.settings.checkpoint is not None
 
     @property
+    def functions_from(self) -> Path | None:
+        """The folder that its Python functions were imported from, if its text was kept with state; None: that of its file."""
+        return None if isinstance(self.recompiling, str) else self.recompiling.functions_from
+
+    @property
     def source_ids(self) -> frozenset[str]:
         """Ids of the vertices that hold sources."""
         return frozenset(v.vertex_id for v in self.compiled.job_graph.vertices if not v.inputs)

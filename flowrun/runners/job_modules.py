@@ -27,14 +27,18 @@ _NEVER = frozenset({"__main__", "flowrun"})
 _IMPORTING = frozenset({"import_module", "__import__"})
 
 
-def modules_of_job(text: PipelineText) -> JobFiles:
+def modules_of_job(text: PipelineText, functions_from: Path | None = None) -> JobFiles:
     """The modules of a job that this process has just compiled.
+
+    Args:
+        text: of the job.
+        functions_from: the folder that they were imported from; None: that of the text.
 
     Raises:
         PipelineError: they are too many or too large, cannot be read, are compiled, or lie outside of the folder.
     """
     try:
-        return _Modules(text).collect()
+        return _Modules(text, functions_from or Path(text.directory)).collect()
     except ClusterError as error:
         raise PipelineError.of(error.message, error.hint) from error
 
@@ -42,8 +46,8 @@ def modules_of_job(text: PipelineText) -> JobFiles:
 class _Modules:
     """Gathers contents by path below the folder."""
 
-    def __init__(self, text: PipelineText) -> None:
-        self._given = Path(text.directory)
+    def __init__(self, text: PipelineText, folder: Path) -> None:
+        self._given = folder
         self._folder = self._given.resolve()
         self._program = Path(text.file_name).name if is_program(text) else None
         self._contents: dict[str, bytes] = {}

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowrun.connectors.filesystem.table_path import relative_paths_start_nowhere
@@ -36,13 +37,24 @@ class SentJob:
     files: JobFiles
 
 
-def sent_job(pipeline: PipelineText, variables: Mapping[str, str], overrides: Mapping[str, str]) -> SentJob:
+def sent_job(
+    pipeline: PipelineText,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    functions_from: Path | None = None,
+) -> SentJob:
     """A job that this process has just compiled, from the text that its checkpoints keep and the command line.
+
+    Args:
+        pipeline: the text.
+        variables: of the command line.
+        overrides: of the command line.
+        functions_from: the folder that its Python functions were imported from, if that is not the folder of the text.
 
     Raises:
         PipelineError: its modules cannot travel.
     """
-    files = modules_of_job(pipeline)
+    files = modules_of_job(pipeline, functions_from)
     return SentJob(JobText(pipeline, withheld_values(pipeline, variables, overrides), files.files), files)
 
 

@@ -68,6 +68,13 @@ def test_a_pipeline_without_functions_sends_nothing(tmp_path: Path) -> None:
     assert sent(tmp_path) == []
 
 
+def test_functions_of_a_kept_text_travel_from_the_folder_that_they_were_imported_from(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", jm_moved="import jm_helper\ndef f(row): return row\n", jm_helper="")
+    load_function("jm_moved:f", [str(tmp_path / "elsewhere")])
+    text = PipelineText(str(tmp_path / "p.yaml"), "", str(tmp_path), {}, {}, str(tmp_path), ())
+    assert [f.path for f in modules_of_job(text, tmp_path / "elsewhere").files] == ["jm_helper.py", "jm_moved.py"]
+
+
 def test_a_program_travels_with_what_it_names(tmp_path: Path) -> None:
     write(tmp_path, job="def f():\n    import jm_late\n", jm_late="", jm_other="")
     assert sent(tmp_path, "job.py") == ["jm_late.py", "job.py"]
