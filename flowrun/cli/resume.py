@@ -21,6 +21,8 @@ from flowrun.cli.arguments import (
     view_options,
 )
 from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
+from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
+from flowrun.cli.stream_on_spark import OnSpark, on_spark_options, refuse_on_spark, refuse_spark, run_job_on_spark
 
 
 @click.command()
@@ -31,6 +33,8 @@ from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @WORKERS
+@spark_arguments
+@on_spark_options
 @cluster_options
 @DETACH
 @view_options
@@ -49,6 +53,8 @@ def resume(
     cluster: ClusterOptions | None,
     detach: bool,
     view: ViewOptions,
+    spark: SparkArguments,
+    on_spark: OnSpark | None,
 ) -> None:
     """Go on from a savepoint or checkpoint.
 
@@ -66,7 +72,11 @@ def resume(
     if view.report is not None:
         view = replace(view, report=view.report.absolute())  # the working directory may change below
     prepare(view)
-    cluster = cluster_of_job(cluster, detach, workers)
+    cluster = cluster_of_job(cluster, detach, workers, elsewhere=on_spark is not None)
+    if on_spark is None:
+        refuse_spark(spark)
+    else:
+        refuse_on_spark(("--workers", workers is not None), ("--cluster", cluster))
     leases = ctx.with_resource(ExitStack())
     leases.enter_context(holding_leases())
     given = parse_assignments(variables, "--var")
@@ -74,7 +84,7 @@ def resume(
     if file is None and (found := kept_program(from_savepoint, functions_from, given)) is not None:
         file, kept = found
         given, values = {**kept.variables, **given}, {**kept.overrides, **values}
-    if file is not None and file.suffix.lower() == PROGRAM_SUFFIX:
+    if on_spark is None and file is not None and file.suffix.lower() == PROGRAM_SUFFIX:
         program = ProgramRun(
             file,
             given,
@@ -97,6 +107,9 @@ def resume(
         compiled, view, restored, allow_non_restored_state, committed_after=committed_after, release=leases.close,
         workers=workers, recompiling=recompiling(compiled, given, values, kept_functions),
     )  # fmt: skip
+    if on_spark is not None:
+        options = on_spark.options(spark.options(view.log_level))
+        ctx.exit(run_job_on_spark(run, given, values, options, show_traceback=ctx.obj["traceback"]))
     if cluster is not None:
         from flowrun.cli.cluster_job import run_on_cluster
 

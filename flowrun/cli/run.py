@@ -23,7 +23,7 @@ from flowrun.cli.arguments import (
 )
 from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
-from flowrun.cli.stream_on_spark import OnSpark, SparkRun, on_spark_options, run_on_spark
+from flowrun.cli.stream_on_spark import OnSpark, SparkRun, on_spark_options, refuse_on_spark, refuse_spark, run_on_spark
 
 if TYPE_CHECKING:
     from flowrun.cli.job import JobRun
@@ -94,7 +94,7 @@ def run(
     if mode is not None:
         values["settings.mode"] = mode
     if on_spark is not None:
-        _refuse_on_spark(
+        refuse_on_spark(
             ("--mode batch", mode == "batch"), ("--workers", workers is not None), ("--format", form),
             ("--cluster", cluster),
         )  # fmt: skip
@@ -135,7 +135,7 @@ def run(
             ("--detach", detach),
         )
         ctx.exit(_run_as_batch(compiled, spark.options(view.log_level, parallelism), view, form))
-    _refuse_spark(spark)
+    refuse_spark(spark)
     job = JobRun(
         compiled,
         view,
@@ -207,19 +207,6 @@ def _refuse(*given: tuple[str, object]) -> None:
     for option, value in given:
         if value:
             raise click.UsageError(f"{option} goes with --mode streaming: a batch keeps no state")
-
-
-def _refuse_spark(spark: SparkArguments) -> None:
-    """Raise UsageError for options of Spark that a stream of this process cannot have."""
-    if spark.are_given:
-        raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch or --on spark")
-
-
-def _refuse_on_spark(*given: tuple[str, object]) -> None:
-    """Raise UsageError for an option that a stream on Spark cannot have."""
-    for option, value in given:
-        if value:
-            raise click.UsageError(f"{option} does not go with --on spark, which runs streams in Spark's executors")
 
 
 def _refuse_for_programs(*given: tuple[str, object]) -> None:

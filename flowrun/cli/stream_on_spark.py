@@ -6,6 +6,7 @@ import functools
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -17,7 +18,9 @@ from flowrun.cli.cluster_arguments import AddressType
 from flowrun.core.record import record
 
 if TYPE_CHECKING:
-    from flowrun.runners.spark_stream import Coming
+    from flowrun.cli.job import JobRun
+    from flowrun.cli.spark_arguments import SparkArguments
+    from flowrun.runners.spark_stream import Coming, StreamOptions
     from flowrun.runtime.cluster.worker_cluster import WorkerCluster
     from flowrun.runtime.rpc.address import Address, TcpAddress
     from flowrun.spark.session import SparkOptions
@@ -42,6 +45,12 @@ class OnSpark:
     task_executors: int | None
     listen: TcpAddress | None
     patience_s: float
+
+    def options(self, spark: SparkOptions) -> StreamOptions:
+        """With where and how Spark runs."""
+        from flowrun.runners.spark_stream import StreamOptions
+
+        return StreamOptions(spark, self.task_executors, self.listen, self.patience_s)
 
 
 def on_spark_options(command: F) -> F:
@@ -94,6 +103,19 @@ def _on_spark(
     return OnSpark(task_executors, listen, patience_ms / 1000)
 
 
+def refuse_spark(spark: SparkArguments) -> None:
+    """Raise UsageError for options of Spark that a stream of this process cannot have."""
+    if spark.are_given:
+        raise click.UsageError("--spark-master, --spark-remote and --conf go with --mode batch or --on spark")
+
+
+def refuse_on_spark(*given: tuple[str, object]) -> None:
+    """Raise UsageError for an option that a stream on Spark cannot have."""
+    for option, value in given:
+        if value:
+            raise click.UsageError(f"{option} does not go with --on spark, which runs streams in Spark's executors")
+
+
 @record
 class SparkRun:
     """A stream that is to run on Spark.
@@ -123,19 +145,10 @@ class SparkRun:
 
 def run_on_spark(run: SparkRun, *, show_traceback: bool) -> int:
     """Run a stream, or the first job of a program, to its end or until it is stopped; gives the exit code."""
-    from flowrun.cli.job import JobRun, run_job
-    from flowrun.core.optional_pandas import allow_pandas
+    from flowrun.cli.job import JobRun
     from flowrun.runners.compile import CompiledPipeline, compile_file
-    from flowrun.runners.job_text import sent_job
-    from flowrun.runners.recompiling import recompiling
-    from flowrun.runners.spark_stream import StreamOptions, cluster_on_spark
-    from flowrun.runners.workers import check_runs_elsewhere
 
-    allow_pandas()  # Spark wants it
     compiled = compile_file(run.file, run.variables, run.overrides)
-    if compiled.is_batch:
-        raise click.UsageError("--on spark is for streams: a pipeline in batch mode runs on Spark without it")
-    check_runs_elsewhere(compiled.job_graph, "--on spark was asked for", "leave --on spark out")
     with ExitStack() as leases:
         restored = None
         if run.from_savepoint is not None:
@@ -146,23 +159,58 @@ def run_on_spark(run: SparkRun, *, show_traceback: bool) -> int:
             restored = locate_state(run.from_savepoint, compiled.job_graph.name)
             if isinstance(compiled, CompiledPipeline):
                 compiled = in_order_of(compiled, restored, run.file, run.variables, run.overrides)
-        sent = sent_job(compiled.text, run.variables, run.overrides)
-        options = StreamOptions(run.spark, run.on_spark.task_executors, run.on_spark.listen, run.on_spark.patience_s)
-        job_graph, waiting = compiled.job_graph, _Waiting(quiet=run.view.quiet)
-
-        @contextmanager
-        def cluster() -> Iterator[WorkerCluster]:
-            with ExitStack() as of_cluster:
-                with _ended_by_sigterm():
-                    started = of_cluster.enter_context(cluster_on_spark(job_graph, sent, options, waiting.look))
-                yield started
-
         job = JobRun(
             compiled, run.view, restored, run.allow_non_restored,
-            committed_after=run.committed_after, release=leases.close, cluster=cluster,
-            recompiling=recompiling(compiled, run.variables, run.overrides, sent=sent.text),
+            committed_after=run.committed_after, release=leases.close,
         )  # fmt: skip
-        return run_job(job, show_traceback=show_traceback).code
+        options = run.on_spark.options(run.spark)
+        return run_job_on_spark(job, run.variables, run.overrides, options, show_traceback=show_traceback)
+
+
+def run_job_on_spark(
+    run: JobRun,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    options: StreamOptions,
+    *,
+    show_traceback: bool,
+) -> int:
+    """Run a compiled stream on Spark to its end or until it is stopped; gives the exit code.
+
+    Args:
+        run: the stream, and what it restores from.
+        variables: with which it was compiled.
+        overrides: with which it was compiled.
+        options: where it runs.
+        show_traceback: of failures.
+
+    Raises:
+        click.UsageError: it is no stream.
+        PipelineError: it has to run in this process, or its modules cannot travel.
+    """
+    from flowrun.cli.job import run_job
+    from flowrun.core.optional_pandas import allow_pandas
+    from flowrun.runners.job_text import sent_job
+    from flowrun.runners.recompiling import recompiling
+    from flowrun.runners.spark_stream import cluster_on_spark
+    from flowrun.runners.workers import check_runs_elsewhere
+
+    compiled, waiting = run.compiled, _Waiting(quiet=run.view.quiet)
+    if compiled.is_batch:
+        raise click.UsageError("--on spark is for streams: a pipeline in batch mode runs on Spark without it")
+    check_runs_elsewhere(compiled.job_graph, "--on spark was asked for", "leave --on spark out")
+    allow_pandas()  # Spark wants it
+    sent = sent_job(compiled.text, variables, overrides, run.functions_from)
+
+    @contextmanager
+    def cluster() -> Iterator[WorkerCluster]:
+        with ExitStack() as of_cluster:
+            with _ended_by_sigterm():
+                started = of_cluster.enter_context(cluster_on_spark(compiled.job_graph, sent, options, waiting.look))
+            yield started
+
+    again = recompiling(compiled, variables, overrides, run.functions_from, sent.text)
+    return run_job(replace(run, cluster=cluster, recompiling=again), show_traceback=show_traceback).code
 
 
 class _Waiting:

@@ -1,6 +1,6 @@
 """Runs many streams on one Spark, one after the other: `python -m tests.spark.streams.many_runs MASTER < runs.json > ends.json`.
 
-`runs.json` is a list of lists of arguments of `flowrun run`; `ends.json` a list of [exit code, what was said].
+`runs.json` is a list of commands, `run` or `resume` with its arguments; `ends.json` a list of [exit code, what was said].
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
-LONGEST_S = 420
+LONGEST_S = 900
+PATIENCE = "10m"
+"""Spark takes long to start tasks on a machine that has much else to do."""
 
 
 def run_all(runs: Sequence[Sequence[object]], master: str = LOCAL_CLUSTER) -> None:
-    """Run streams on Spark, from the root of the repository; each must reach its end."""
+    """Run commands on Spark, `run` or `resume` with arguments, from the root of the repository; each must reach its end."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.streams.many_runs", master],
         input=json.dumps([[str(argument) for argument in run] for run in runs]),
@@ -38,7 +40,7 @@ def _main(master: str) -> None:
     session = open_session(SparkOptions(master))
     ends = []
     for run in json.load(sys.stdin):
-        result = CliRunner().invoke(cli, ["run", *run, "--on", "spark", "--no-live"])
+        result = CliRunner().invoke(cli, [*run, "--on", "spark", "--patience", PATIENCE, "--no-live"])
         code, said = result.exit_code, result.output
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             code, said = report_failure(result.exception, show_traceback=True), repr(result.exception)

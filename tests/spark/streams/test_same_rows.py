@@ -24,7 +24,7 @@ def test_examples(tmp_path: Path) -> None:
     runs = []
     for name in EXAMPLES:
         out = tmp_path / "spark" / name
-        runs.append([PIPELINES / name, "-p", 2, "--var", f"SAMPLES={SAMPLES}", "--var", f"OUT={out}"])
+        runs.append(["run", PIPELINES / name, "-p", 2, "--var", f"SAMPLES={SAMPLES}", "--var", f"OUT={out}"])
     run_all(runs)
     for name in EXAMPLES:
         run_file(PIPELINES / name, {**inputs, "OUT": tmp_path / "embedded" / name}, parallelism=2)
@@ -44,7 +44,7 @@ def test_the_shared_suite(part: int, tmp_path: Path) -> None:
     cases = CASES[part::PARTS]
     data = f"DATA={SHARED / 'sqlsuite' / 'data'}"
     given = ["-p", 2, "--set", "settings.batch_rows=7", "--var", data]
-    run_all([[case, *given, "--var", f"OUT={tmp_path / case.stem}"] for case in cases])
+    run_all([["run", case, *given, "--var", f"OUT={tmp_path / case.stem}"] for case in cases])
     for case in cases:
         recorded = case.with_suffix(".json")
         said = fold_text(tmp_path / case.stem, json.loads(recorded.read_text())["columns"], recorded)
@@ -59,6 +59,6 @@ def test_nexmark(part: int, tmp_path: Path) -> None:
     variables = [text for name, value in inputs.items() for text in ("--var", f"{name}={value}")]
     scripts = [ROOT / "pipelines" / "nexmark" / f"{query.stem}.sql" for query in queries]
     given = ["-p", 2, "--var", "FORMAT=json", *variables]
-    run_all([[script, *given, "--var", f"OUT={tmp_path / script.stem}"] for script in scripts])
+    run_all([["run", script, *given, "--var", f"OUT={tmp_path / script.stem}"] for script in scripts])
     for query in queries:
         check_nexmark(query, tmp_path / query.stem)
