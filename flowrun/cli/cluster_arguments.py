@@ -162,8 +162,7 @@ def cluster_options(command: F) -> F:
     def with_cluster(
         *args: Any, cluster_addresses: tuple[Address, ...], secret_file: Path, tls: Path | None, **rest: Any
     ) -> Any:
-        source = click.get_current_context().get_parameter_source("cluster_addresses")
-        is_default = source is ParameterSource.ENVIRONMENT
+        is_default = not is_given("cluster_addresses")
         cluster = ClusterOptions(cluster_addresses, secret_file, tls, is_default) if cluster_addresses else None
         return command(*args, cluster=cluster, **rest)
 
@@ -184,6 +183,11 @@ DETACH = click.option(
 )
 
 
+def is_given(parameter: str) -> bool:
+    """Whether the command line of the present command names an option, by the name of its parameter."""
+    return click.get_current_context().get_parameter_source(parameter) is ParameterSource.COMMANDLINE
+
+
 def cluster_of_job(
     cluster: ClusterOptions | None, detach: bool, workers: int | None, *, elsewhere: bool = False
 ) -> ClusterOptions | None:
@@ -198,10 +202,10 @@ def cluster_of_job(
     Raises:
         click.UsageError: the options do not fit together.
     """
-    of_workers = click.get_current_context().get_parameter_source("workers")
-    elsewhere = elsewhere or of_workers not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-    if cluster is not None and cluster.is_default and elsewhere:
+    if cluster is not None and cluster.is_default and (elsewhere or is_given("workers")):
         cluster = None
+    if cluster is None and is_given("tls") and click.get_current_context().params.get("on") is None:
+        raise click.UsageError("--tls goes with --cluster or --on spark: a job of this machine listens at no network")
     if detach and cluster is None:
         raise click.UsageError("--detach goes with --cluster: a job of this process ends with it")
     if cluster is not None and workers is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from flowrun.cli.arguments import ViewOptions
-from flowrun.cli.cluster_arguments import AddressType
+from flowrun.cli.cluster_arguments import AddressType, is_given
 from flowrun.core.record import record
 
 if TYPE_CHECKING:
@@ -40,21 +40,25 @@ class OnSpark:
         task_executors: how many there are; None: as many as the job has slots and Spark has cores.
         listen: where they reach this process; None: an address that fits where Spark runs.
         patience_s: how long they may take to come.
+        tls: folder of certificates, under the same path on all machines; None: connections are not encrypted.
     """
 
     task_executors: int | None
     listen: TcpAddress | None
     patience_s: float
+    tls: Path | None = None
 
     def options(self, spark: SparkOptions) -> StreamOptions:
         """With where and how Spark runs."""
         from flowrun.runners.spark_stream import StreamOptions
 
-        return StreamOptions(spark, self.task_executors, self.listen, self.patience_s)
+        return StreamOptions(spark, self.task_executors, self.listen, self.patience_s, self.tls)
 
 
 def on_spark_options(command: F) -> F:
-    """Add --on, --task-executors, --listen and --patience; the command gets them as one argument `on_spark`: an `OnSpark`, or None."""
+    """Add --on, --task-executors, --listen and --patience, to a command that has --tls; it gets them as one argument `on_spark`: an
+    `OnSpark`, or None.
+    """
 
     @functools.wraps(command)
     def with_options(
@@ -100,7 +104,8 @@ def _on_spark(
         patience_ms = parse_duration_ms(patience or "2m")
     except ValueError as error:
         raise click.BadParameter(f"'{patience}' is no duration: {error}", param_hint="--patience") from None
-    return OnSpark(task_executors, listen, patience_ms / 1000)
+    tls: Path | None = click.get_current_context().params["tls"] if is_given("tls") else None
+    return OnSpark(task_executors, listen, patience_ms / 1000, None if tls is None else tls.expanduser().absolute())
 
 
 def refuse_spark(spark: SparkArguments) -> None:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -45,12 +46,14 @@ class StreamOptions:
         task_executors: how many of them; None: one a slot, as far as Spark says that it has cores.
         listen: where task executors reach this process; None: this machine's loopback for a local master, else the driver's host.
         patience_s: how long all of them may take to come.
+        tls: folder of certificates, under the same path on all machines; None: connections are not encrypted.
     """
 
     spark: SparkOptions
     task_executors: int | None = None
     listen: TcpAddress | None = None
     patience_s: float = 120.0
+    tls: Path | None = None
 
 
 @record
@@ -83,12 +86,13 @@ def cluster_on_spark(
     Raises:
         OptionError: the options contradict each other.
         SetupError: Spark cannot be started or reached, or cannot start task executors.
-        ClusterError: task executors did not come in time.
+        ClusterError: task executors did not come in time, or certificates cannot be used.
     """
-    of_spark = ExitStack()
+    of_spark, secret = ExitStack(), text_of_new_secret()
+    credentials = _credentials(secret, options.tls)
     try:
         session = run_apart(lambda: of_spark.enter_context(spark_session(options.spark, job_graph.name)))
-        workers = run_apart(lambda: _workers(session, job_graph, options, listener))
+        workers = run_apart(lambda: _workers(session, job_graph, options, secret, credentials, listener))
         try:
             cluster = WorkerCluster(workers, sent.text, sent.files)
         except BaseException:
@@ -100,8 +104,22 @@ def cluster_on_spark(
         run_apart(of_spark.close)
 
 
+def _credentials(secret: str, tls: Path | None) -> Credentials:
+    identity = None
+    if tls is not None:
+        from flowrun.runtime.rpc.tls import read_identity  # most runs do without
+
+        identity = read_identity(tls)
+    return Credentials(secret_of_text(secret, "this run"), identity)
+
+
 def _workers(
-    session: SparkSession, job_graph: JobGraph, options: StreamOptions, listener: Callable[[Coming], None]
+    session: SparkSession,
+    job_graph: JobGraph,
+    options: StreamOptions,
+    secret: str,
+    credentials: Credentials,
+    listener: Callable[[Coming], None],
 ) -> SparkWorkers:
     session.conf.set(_IDLE_TIMEOUT, "0")
     setting = _settings(session)
@@ -109,17 +127,18 @@ def _workers(
     capacity = task_capacity(setting)
     numbers = task_executors(job_graph, options.task_executors, capacity)
     most = capacity if options.task_executors is None else None
-    secret = text_of_new_secret()
+    tls = "" if options.tls is None else str(options.tls)
     began = time.monotonic()
 
     def orders(number: int, manager: TcpAddress) -> bytes:
-        return encode_orders(Orders(manager.host, manager.port, secret, number, numbers.slots, numbers.resources))
+        told = Orders(manager.host, manager.port, secret, number, numbers.slots, numbers.resources, tls)
+        return encode_orders(told)
 
     def waiting(there: int) -> None:
         listener(Coming(numbers, there, time.monotonic() - began))
 
     hosting = SparkHosting(_MODULE, orders, listen, host, options.patience_s, most, waiting)
-    return SparkWorkers(session, numbers, hosting, Credentials(secret_of_text(secret, "this run")))
+    return SparkWorkers(session, numbers, hosting, credentials)
 
 
 def task_executors(job_graph: JobGraph, asked: int | None, capacity: int | None) -> WorkerNumbers:

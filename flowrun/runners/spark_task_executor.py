@@ -14,6 +14,8 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,6 +33,9 @@ from flowrun.runtime.rpc.link import Credentials
 from flowrun.runtime.rpc.secret import secret_of_text
 from flowrun.spark.streams.hosting import MOST_REASON_BYTES, REFUSES, worker_name
 
+if TYPE_CHECKING:
+    from flowrun.runtime.rpc.tls import TlsIdentity
+
 PATIENCE_S = 10.0
 """How long it looks for the job manager, which has been there for longer than it itself."""
 
@@ -46,6 +51,7 @@ class Orders:
         number: of this task executor, from 1.
         slots: that it offers.
         resources: that they divide.
+        tls: folder of certificates, which each machine has its own in; empty: connections are not encrypted.
     """
 
     host: str
@@ -54,6 +60,7 @@ class Orders:
     number: int
     slots: int
     resources: ResourceProfile = ResourceProfile()
+    tls: str = ""
 
 
 def encode_orders(orders: Orders) -> bytes:
@@ -94,13 +101,26 @@ def main(reasons: int) -> None:
 
 
 def _serve(orders: Orders) -> None:
-    credentials = Credentials(secret_of_text(orders.secret, "this run"))
+    identity = _own_identity(Path(orders.tls)) if orders.tls else None
+    credentials = Credentials(secret_of_text(orders.secret, "this run"), identity)
     manager = TcpAddress(orders.host, orders.port)
     name = worker_name(orders.number, secrets.token_hex(3))
     link, _ = find_job_manager((manager,), Introduction(ROLE, name), credentials, PATIENCE_S)
     data_address = TcpAddress(_own_host(manager), 0)
     offer = WorkerOffer(data_address, credentials, orders.slots, compile_opening, orders.resources)
     serve_job_manager(link, offer, name)
+
+
+def _own_identity(folder: Path) -> TlsIdentity:
+    from flowrun.runtime.rpc.tls import read_identity  # most runs do without
+
+    try:
+        return read_identity(folder)
+    except ClusterError as error:
+        raise ClusterError(
+            f"{error.message}, on {socket.gethostname()}",
+            hint="every machine with executors has certificates under the path of --tls, which their user can read",
+        ) from error
 
 
 def _own_host(manager: TcpAddress) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +23,12 @@ from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 from flowrun.runtime.rpc.address import TcpAddress
 from flowrun.runtime.rpc.link import Credentials
 from flowrun.runtime.rpc.secret import secret_of_text
+from flowrun.runtime.rpc.tls import read_identity
 from flowrun.spark.streams import spark_workers
 from flowrun.spark.streams.spark_workers import SparkHosting, SparkWorkers
 from tests.cluster.worker_jobs import is_alive
 from tests.job_graphs import Vertex, job_graph
+from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 
 pytestmark = pytest.mark.everyday
 
@@ -63,14 +67,24 @@ class ThreadSpark:
         )
 
 
-def orders(number: int, manager: TcpAddress) -> bytes:
-    return encode_orders(Orders(manager.host, manager.port, SECRET, number, 1))
+def workers(
+    spark: ThreadSpark,
+    number: int = 1,
+    patience_s: float = 20.0,
+    most: int | None = None,
+    tls: tuple[Path, Path] | None = None,
+) -> SparkWorkers:
+    """`tls`: folders of certificates, of this process and of task executors."""
 
+    def orders(number: int, manager: TcpAddress) -> bytes:
+        folder = "" if tls is None else str(tls[1])
+        return encode_orders(Orders(manager.host, manager.port, SECRET, number, 1, tls=folder))
 
-def workers(spark: ThreadSpark, number: int = 1, patience_s: float = 20.0, most: int | None = None) -> SparkWorkers:
     hosting = SparkHosting(MODULE, orders, TcpAddress("127.0.0.1", 0), "127.0.0.1", patience_s, most)
+    identity = None if tls is None else read_identity(tls[0])
     session: Any = spark
-    return SparkWorkers(session, WorkerNumbers(number, 1), hosting, Credentials(secret_of_text(SECRET, "this test")))
+    credentials = Credentials(secret_of_text(SECRET, "this test"), identity)
+    return SparkWorkers(session, WorkerNumbers(number, 1), hosting, credentials)
 
 
 def wait_for_workers(started: WorkerCluster, fits: Callable[[list[ConnectedWorker]], bool]) -> list[ConnectedWorker]:
@@ -113,6 +127,23 @@ def test_the_first_error_of_the_start_is_told_at_once_with_a_remedy() -> None:
     made.close()
     assert raised.value.hint is not None
     assert "install flowrun" in raised.value.hint
+
+
+@pytest.mark.exhaustive
+@needs_openssl
+def test_connections_are_encrypted_with_the_certificates_of_each_machine(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path / "authority")
+    one, two = make_identity(tmp_path / "one", authority), make_identity(tmp_path / "two", authority)
+    with WorkerCluster(workers(ThreadSpark(), tls=(one, two))) as started:
+        wait_for_workers(started, lambda all_: len(all_) == 1)
+    stranger = make_identity(tmp_path / "stranger", make_authority(tmp_path / "other"))
+    with pytest.raises(SetupError, match="not trusted"), WorkerCluster(workers(ThreadSpark(), tls=(one, stranger))):
+        pass
+    missing = tmp_path / "missing"
+    with pytest.raises(SetupError, match="cannot read") as raised:
+        WorkerCluster(workers(ThreadSpark(), tls=(one, missing)))
+    assert f"{missing / 'cert.pem'}" in raised.value.message
+    assert f", on {socket.gethostname()}" in raised.value.message
 
 
 @pytest.mark.parametrize(
