@@ -6,6 +6,8 @@ import threading
 
 import pyarrow as pa
 
+from tests.recovery.far_gates import is_far, pass_far
+
 PATIENCE_S = 60
 """How long a gate holds before it takes the test for stuck."""
 DRIP_S = 0.01
@@ -13,9 +15,13 @@ DRIP_S = 0.01
 
 
 class Gate:
-    """Lets rows pass until it has seen a number of them, then holds whoever comes until it drips or is opened."""
+    """Lets rows pass until it has seen a number of them, then holds whoever comes until it drips or is opened.
 
-    def __init__(self) -> None:
+    One with a name may be passed in other processes; see `tests.recovery.far_gates`.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._seen = 0
         self._after: int | None = None
@@ -49,6 +55,9 @@ class Gate:
 
     def passed(self, rows: int) -> None:
         """Rows come by."""
+        if self._name and is_far():
+            pass_far(self._name, rows)
+            return
         with self._lock:
             if self._fails:
                 self._fails = False
@@ -64,8 +73,9 @@ class Gate:
             moved.wait(DRIP_S)
 
 
-SOURCE = Gate()
-RESULTS = Gate()
+SOURCE = Gate("source")
+RESULTS = Gate("results")
+NAMED = {"source": SOURCE, "results": RESULTS}
 
 
 def source_gate(rows: pa.RecordBatch) -> pa.RecordBatch:

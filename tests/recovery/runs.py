@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import bag, json_rows
 from tests.recovery.gates import RESULTS, SOURCE
-from tests.recovery.pipelines import ROWS
+from tests.recovery.pipelines import ROWS, write_pipeline, write_rows
 
 TIMEOUT_MS = 60_000
 OUTPUTS = ("out", "late", "large", "rest")
@@ -36,23 +38,50 @@ def left_of(rows: list[dict[str, object]]) -> Counter[str]:
     return +sent
 
 
+class Place(Protocol):
+    """Where jobs run that are taken down."""
+
+    def start(self, file: Path, state: Path, *, resume: bool) -> AbstractContextManager[LocalJob]:
+        """Start a pipeline, afresh or from its newest checkpoint."""
+        ...
+
+    def take_down(self, job: LocalJob, rng: random.Random) -> None:
+        """End a job without results, whatever becomes of it before."""
+        ...
+
+
+class Here:
+    """This process."""
+
+    def start(self, file: Path, state: Path, *, resume: bool) -> LocalJob:
+        """As `start`."""
+        return start(file, state, resume=resume)
+
+    def take_down(self, job: LocalJob, rng: random.Random) -> None:
+        """Cancel it."""
+        job.cancel()
+
+
+HERE = Here()
+
+
 def start(file: Path, state: Path, *, resume: bool) -> LocalJob:
     """Start a pipeline, afresh or from its newest checkpoint."""
     options = JobStateOptions(directory=str(state), restore_from=str(state) if resume else None)
     return start_embedded(compile_pipeline(file).job_graph, state=options)
 
 
-def run_to_end(file: Path, state: Path, *, resume: bool = False) -> None:
+def run_to_end(file: Path, state: Path, *, resume: bool = False, place: Place = HERE) -> None:
     """Run without a stop."""
     SOURCE.open()
     RESULTS.open()
-    with start(file, state, resume=resume) as job:
+    with place.start(file, state, resume=resume) as job:
         result = job.wait(TIMEOUT_MS)
     assert result is not None, "the job did not end"
     assert result.state is JobState.FINISHED
 
 
-def run_and_kill(file: Path, state: Path, rng: random.Random, *, resume: bool) -> bool:
+def run_and_kill(file: Path, state: Path, rng: random.Random, *, resume: bool, place: Place = HERE) -> bool:
     """Take a checkpoint at a random row, often while results are held up; go on for a while; then take the job down.
 
     Gives whether that happened; if the input ended before the chosen row, the job ended well instead.
@@ -60,8 +89,8 @@ def run_and_kill(file: Path, state: Path, rng: random.Random, *, resume: bool) -
     SOURCE.close_after(rng.randrange(1, ROWS // 2))
     RESULTS.close_after(rng.randrange(1, 40) if rng.random() < 0.7 else None)
     further = rng.choice((None, rng.randrange(1, 400)))
-    with start(file, state, resume=resume) as job:
-        if not _reached(job):
+    with place.start(file, state, resume=resume) as job:
+        if not reached(job):
             RESULTS.open()
             assert job.wait(TIMEOUT_MS) is not None, "the job did not end"
             return False
@@ -72,15 +101,47 @@ def run_and_kill(file: Path, state: Path, rng: random.Random, *, resume: bool) -
         if further is not None:
             SOURCE.close_after(further)
             RESULTS.open()
-            _reached(job)
-        job.cancel()
+            reached(job)
+        place.take_down(job, rng)
         SOURCE.open()
         RESULTS.open()
-        job.wait(TIMEOUT_MS)
-    return True
+        result = job.wait(TIMEOUT_MS)
+    assert result is not None, "the job did not end"
+    return result.state is not JobState.FINISHED
 
 
-def _reached(job: LocalJob) -> bool:
+def compare_with_killed(
+    folder: Path, case: str, restored_at: int, seed: int, *, unaligned: bool, place: Place = HERE
+) -> None:
+    """A pipeline that is killed twice and goes on leaves what it leaves when it runs without a stop."""
+    rng = random.Random(seed)
+    whole, killed = folder / "whole", folder / "killed"
+    for written_to in (whole, killed):
+        write_rows(written_to, seed, late=case == "lateness")
+    run_to_end(write_pipeline(whole, case, 2, unaligned=False), whole / "state")
+
+    state, resume = killed / "state", False
+    first = rng.choice((1, 2, 3))
+    if case == "broadcast" and unaligned:
+        first = restored_at  # keys do not move away from rows that are in flight to their subtask
+    for parallelism in (first, restored_at):
+        file = write_pipeline(killed, case, parallelism, unaligned)
+        if not run_and_kill(file, state, rng, resume=resume, place=place):
+            break
+        resume = True
+    else:
+        run_to_end(write_pipeline(killed, case, restored_at, unaligned), state, resume=True, place=place)
+    check_same(whole, killed)
+
+
+def check_same(whole: Path, other: Path) -> None:
+    """Two runs left the same rows, and not few."""
+    expected, actual = written(whole), written(other)
+    assert sum(map(sum, (rows.values() for rows in expected.values()))) > 100
+    assert actual == expected
+
+
+def reached(job: LocalJob) -> bool:
     """Wait until the source is held, or the job ends, or results are what holds it up."""
     held = 0
     while job.wait(0) is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.running import json_rows
 from tests.recovery.gates import RESULTS, SOURCE
 from tests.recovery.pipelines import CASES, ROWS, write_pipeline, write_rows
-from tests.recovery.runs import TIMEOUT_MS, left_of, run_to_end, written
+from tests.recovery.runs import TIMEOUT_MS, check_same, left_of, run_to_end
 from tests.rescalable_jobs import start_rescalable
 from tests.slices import everyday, in_ci
 from tests.sql.recovery_gates import GATES
@@ -39,7 +41,16 @@ def test_a_job_rescaled_at_other_random_rows(tmp_path: Path, case: str, seed: in
     compare(tmp_path, case, seed, unaligned=seed % 2 == 0)
 
 
-def compare(folder: Path, case: str, seed: int, *, unaligned: bool) -> None:
+def compare(
+    folder: Path,
+    case: str,
+    seed: int,
+    *,
+    unaligned: bool,
+    start: Callable[[Path, Path], AbstractContextManager[RescalableJob]] = start_rescalable,
+    disturb: Callable[[random.Random], None] = lambda _: SOURCE.fail_once(),
+) -> None:
+    """A job that `start` starts, and that is rescaled and disturbed now and then, leaves what one leaves that runs without a stop."""
     chance = random.Random(seed)
     whole, moved = folder / "whole", folder / "moved"
     for place in (whole, moved):
@@ -49,20 +60,17 @@ def compare(folder: Path, case: str, seed: int, *, unaligned: bool) -> None:
     file = write_pipeline(moved, case, 2, unaligned)
     file.write_text(file.read_text().replace("settings:\n", "settings:\n" + RESTARTS))
     SOURCE.close_after(chance.randrange(1, ROWS // (MOVES + 1)))
-    with start_rescalable(file, moved / "state") as job:
+    with start(file, moved / "state") as job:
         for _ in range(MOVES):
             if not reached(job):
                 break
-            move(job, chance)
+            move(job, chance, disturb)
         SOURCE.open()
         RESULTS.open()
         result = job.wait(TIMEOUT_MS)
     assert result is not None, "the job did not end"
     assert result.state is JobState.FINISHED
-
-    expected, actual = written(whole), written(moved)
-    assert sum(map(sum, (rows.values() for rows in expected.values()))) > 100
-    assert actual == expected
+    check_same(whole, moved)
 
 
 def reached(job: RescalableJob) -> bool:
@@ -82,14 +90,14 @@ def refusal_of(asked: SnapshotTicket) -> str | None:
     return None
 
 
-def move(job: RescalableJob, chance: random.Random) -> None:
+def move(job: RescalableJob, chance: random.Random, disturb: Callable[[random.Random], None]) -> None:
     """Take a checkpoint, perhaps; let more rows come; have the job fail, perhaps, just before or while it is rescaled."""
     if chance.random() < 0.5:
         ticket = job.take_snapshot(savepoint=False)
         SOURCE.drip()
         ticket.wait(TIMEOUT_MS)
     if chance.random() < 0.5:
-        SOURCE.fail_once()
+        disturb(chance)
     try:
         asked = job.rescale(chance.choice([p for p in (1, 2, 3, 5) if p != job.parallelism]))
     except StateError:  # the input has come to its end
