@@ -18,7 +18,7 @@ _TEXT_BYTES = {
 _STRING_BYTES = 16
 _NESTED_BYTES = 60
 _JSON_PUNCTUATION = 4
-_BINARY = ("parquet", "avro")
+_BINARY = ("arrow", "avro", "orc", "parquet")
 _BINARY_SHARE = 0.4
 """The size of values in formats that encode and compress them, as a share of their size as text."""
 

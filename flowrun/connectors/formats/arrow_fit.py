@@ -80,7 +80,7 @@ def _may_cast(given: pa.DataType, target: DataType) -> bool:
         case TypeRoot.FLOAT:
             return bool(types.is_float16(given) or types.is_float32(given))
         case TypeRoot.DECIMAL:
-            return bool(types.is_decimal(given))
+            return bool(types.is_decimal(given)) and abs(given.scale) <= given.precision  # pyarrow crashes at others
         case TypeRoot.DATE:
             return bool(types.is_date(given))
         case TypeRoot.TIME:

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flowrun.api.format import FileFormat, FilePart, FileReader, FileRows, FileWriter, ReadRequest
-from flowrun.connectors.formats.arrow_fit import Fit, MisfitError, fit_column, needed_leaves
+from flowrun.connectors.formats.file_columns import FileColumns, file_columns
 from flowrun.connectors.formats.parquet_statistics import may_match
 from flowrun.connectors.formats.records import batch_of
 from flowrun.core.options import Option, Options, OptionType
-from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import ConnectorError, DataError, OptionError
+from flowrun.errors import ConnectorError, OptionError
 
 _OPTIONS = (
     Option(
@@ -36,15 +35,6 @@ _OPTIONS = (
     Option("utc-timezone", OptionType.BOOLEAN, "Known to Flink; timestamps are always stored in UTC.", default=True),
 )
 _ROW_GROUP_ROWS = 1 << 20
-
-
-@record
-class _ReadPlan:
-    """How a file is read: the columns of the schema that it has, the dotted paths that are read for them, and how to fit each column."""
-
-    columns: list[str]
-    leaves: list[str]
-    fits: list[Fit | None]
 
 
 class ParquetReader:
@@ -76,7 +66,7 @@ class ParquetReader:
     ) -> Iterator[FileRows]:
         """The rows of row groups `first` to `stop`; see `FileReader`."""
         parquet = _open(file, name)
-        plan = self._plan(parquet.schema_arrow, name)
+        plan = file_columns(parquet.schema_arrow, self._schema, name)
         for group in range(first, parquet.metadata.num_row_groups if stop is None else stop):
             skip = row if group == first else 0
             described = parquet.metadata.row_group(group)
@@ -91,7 +81,7 @@ class ParquetReader:
         group: int,
         skip: int,
         batch_rows: int,
-        plan: _ReadPlan,
+        plan: FileColumns,
         rows: int,
     ) -> Iterator[FileRows]:
         done = 0
@@ -103,12 +93,12 @@ class ParquetReader:
             if begin < skip:
                 batch = batch.slice(skip - begin)  # noqa: PLW2901
             position = (group + 1, 0) if done >= rows else (group, done)
-            yield FileRows(self._fitted(batch, plan, name), *position)
+            yield FileRows(plan.fitted(batch, name), *position)
 
     def _batches(
-        self, parquet: pq.ParquetFile, name: str, group: int, batch_rows: int, plan: _ReadPlan, rows: int
+        self, parquet: pq.ParquetFile, name: str, group: int, batch_rows: int, plan: FileColumns, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        if not plan.columns:
+        if not plan.names:
             for begin in range(0, rows, batch_rows):
                 yield batch_of([], Schema(()), min(batch_rows, rows - begin))
             return
@@ -121,40 +111,6 @@ class ParquetReader:
             )
         except (pa.ArrowException, OSError) as error:
             raise ConnectorError(f"{name}: row group {group} cannot be read: {error}") from error
-
-    def _plan(self, given: pa.Schema, name: str) -> _ReadPlan:
-        """How a file with the columns `given` is read."""
-        columns: list[str] = []
-        leaves: list[str] = []
-        fits: list[Fit | None] = []
-        for field in self._schema:
-            position = given.get_field_index(field.name)
-            if position < 0:
-                continue
-            kind, paths = needed_leaves(field.name, given.field(position).type, field.type)
-            try:
-                fits.append(fit_column(kind, field.type))
-            except MisfitError as error:
-                raise DataError(
-                    f"{name}: column '{field.name}': {error}",
-                    hint=f"declare the column as the file has it, or read it under another type and CAST ({field.type})",
-                ) from None
-            columns.append(field.name)
-            leaves += paths
-        return _ReadPlan(columns, leaves, fits)
-
-    def _fitted(self, batch: pa.RecordBatch, plan: _ReadPlan, name: str) -> pa.RecordBatch:
-        by_name: dict[str, pa.Array] = {}
-        for column, fit in zip(plan.columns, plan.fits, strict=True):
-            values = batch.column(column)
-            try:
-                by_name[column] = values if fit is None else fit(values)
-            except pa.ArrowException as error:
-                kind = self._schema.field(column).type
-                raise DataError(f"{name}: column '{column}' holds a value that is no {kind}: {error}") from error
-        rows = batch.num_rows
-        arrays = [by_name[f.name] if f.name in by_name else pa.nulls(rows, f.type.arrow) for f in self._schema]
-        return batch_of(arrays, self._schema, rows)
 
 
 class ParquetFileWriter:

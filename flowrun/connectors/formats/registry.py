@@ -18,6 +18,7 @@ from flowrun.errors import InternalError, OptionError, did_you_mean
 ENTRY_POINT_GROUP = "flowrun.formats"
 
 BUILT_IN = {
+    "arrow": "flowrun.connectors.formats.arrow_format:FORMAT",
     "avro": "flowrun.connectors.formats.avro.avro_format:FORMAT",
     "avro-confluent": "flowrun.connectors.formats.avro.confluent:FORMAT",
     "canal-json": "flowrun.connectors.formats.canal_json:FORMAT",
@@ -27,12 +28,13 @@ BUILT_IN = {
     "json": "flowrun.connectors.formats.json_format:FORMAT",
     "maxwell-json": "flowrun.connectors.formats.maxwell_json:FORMAT",
     "ogg-json": "flowrun.connectors.formats.ogg_json:FORMAT",
+    "orc": "flowrun.connectors.formats.orc_format:FORMAT",
     "parquet": "flowrun.connectors.formats.parquet_format:FORMAT",
     "raw": "flowrun.connectors.formats.raw:FORMAT",
 }
 """Name → `module:attribute` of a `Format`."""
 
-_FILES_ONLY = frozenset({"parquet"})
+_FILES_ONLY = frozenset({"arrow", "orc", "parquet"})
 _MESSAGES_ONLY = frozenset({"avro-confluent", "debezium-avro-confluent"})
 FILE_FORMATS = tuple(sorted(BUILT_IN.keys() - _MESSAGES_ONLY))
 """The formats that files can have."""

@@ -6,7 +6,7 @@ import functools
 
 from flowrun.api.connector import Connector
 from flowrun.api.source import Delivery
-from flowrun.connectors.formats.registry import BUILT_IN, ERROR_OPTIONS
+from flowrun.connectors.formats.registry import ERROR_OPTIONS, RECORD_FORMATS
 from flowrun.connectors.kafka.cluster import CLIENT
 from flowrun.connectors.kafka.encoding import WRITABLE
 from flowrun.connectors.kafka.messages import METADATA
@@ -14,9 +14,8 @@ from flowrun.connectors.kafka.sink import create_sink
 from flowrun.connectors.kafka.source import create_source
 from flowrun.core.options import Option, OptionType
 
-_OF_FILES = ("arrow", "orc", "parquet")
 _OF_CHANGES = ("canal", "debezium", "maxwell", "ogg")
-FORMATS = tuple(sorted(set(BUILT_IN) - set(_OF_FILES)))
+FORMATS = RECORD_FORMATS
 
 _SECRETS = (
     "sasl.password",

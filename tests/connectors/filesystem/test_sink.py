@@ -56,7 +56,7 @@ def write(target: FileSink, *batches: RecordBatch, attempt: str = "a1") -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("format", ["json", "csv", "parquet", "avro"])
+@pytest.mark.parametrize("format", ["json", "csv", "parquet", "avro", "orc", "arrow"])
 @pytest.mark.parametrize("keys", [(), ("name",)])
 def test_the_sink_keeps_its_promises(tmp_path: Path, format: str, keys: tuple[str, ...]) -> None:
     out = tmp_path / "out"

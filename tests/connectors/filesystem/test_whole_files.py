@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from flowrun.connectors.formats.arrow_fit import MisfitError, fit_column
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import BIGINT, STRING, array, decimal, row, timestamp
-from flowrun.errors import DataError, FlowrunError
+from flowrun.core.types import BIGINT, INTERVAL_DAY_TIME, STRING, array, decimal, row, time, timestamp
+from flowrun.errors import DataError, FlowrunError, OptionError
 from flowrun.testing.connector_conformance import check_source, writer_context
 
 from .tables import read, sink, source, visible_files
 
-FORMATS = ["avro"]
+FORMATS = ["arrow", "avro", "orc"]
 SCHEMA = Schema.of(
     id=BIGINT, name=STRING, price=decimal(10, 2), at=timestamp(3), tags=array(STRING), place=row(("city", STRING))
 )
@@ -81,3 +84,29 @@ def test_damaged_files_are_told_by_name(tmp_path: Path, format: str) -> None:
         read(source(tmp_path, format, Schema.of(name=BIGINT)))
     with pytest.raises(DataError, match="column 'name' is NOT NULL, but the file holds a NULL"):
         read(source(tmp_path, format, Schema((Field("name", STRING, nullable=False),))))
+
+
+@pytest.mark.parametrize("format", ["arrow", "avro"])
+def test_changed_bytes_never_crash(tmp_path: Path, format: str) -> None:
+    write(tmp_path, format, batch(0, 30))
+    (file,) = visible_files(tmp_path)
+    whole = file.read_bytes()
+    source_ = random.Random(7)
+    for _ in range(60):
+        changed = bytearray(whole)
+        changed[source_.randrange(len(changed))] = source_.randrange(256)
+        file.write_bytes(changed)
+        with suppress(FlowrunError, OverflowError):  # Python has no datetime for every number
+            read(source(tmp_path, format, SCHEMA))
+
+
+def test_types_that_a_format_cannot_hold_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"orc: column 'v' is TIME\(3\), which ORC cannot hold"):
+        sink("out", "orc", Schema.of(v=time(3)))
+    with pytest.raises(OptionError, match="which Avro cannot hold"):
+        sink("out", "avro", Schema.of(v=INTERVAL_DAY_TIME))
+
+
+def test_decimals_of_an_impossible_scale_do_not_fit() -> None:
+    with pytest.raises(MisfitError):
+        fit_column(pa.decimal128(20, -385_875_964), decimal(10, 2))
