@@ -97,7 +97,7 @@ class StagedCommitter:
             ConnectorError: the outside system cannot be reached or refuses, or an earlier commit has failed and is not among these.
             StateError: a file is gone or damaged, or a committable is not one of this sink.
         """
-        staged = [_staged(c) for c in committables]
+        staged = sorted((_staged(c) for c in committables), key=lambda s: s[2].number)
         if not staged:
             return
         if self._target is None:

@@ -255,9 +255,8 @@ class CheckpointRunner:
 
             shown: JsonValue = orjson.loads(render_job_graph(state.job_graph, Format.JSON))
             self._identity = replace(self._identity, job_graph_json=shown)
-        metadata = assemble(
-            state.job_graph, self._identity, started, command, self._commits.held(), self._clock.now_ms()
-        )
+        held = self._commits.held(command.snapshots)
+        metadata = assemble(state.job_graph, self._identity, started, command, held, self._clock.now_ms())
 
         def stored(path: str) -> None:
             if number in self._started:

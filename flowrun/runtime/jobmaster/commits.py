@@ -37,6 +37,8 @@ class _SinkCommits:
     committer: Committer | None = None
     pending: list[tuple[int, Committable]] = field(default_factory=list)
     """(subtask, committable), in order of arrival."""
+    ended: set[str] = field(default_factory=set)
+    """Commit ids of what subtasks handed over at their ends."""
     shows: bool = False
     """It has shown something, in place of what was there before."""
     covered: dict[str, Committable] = field(default_factory=dict)
@@ -121,6 +123,8 @@ class CommitCoordinator:
             self._numbers.update((c.commit_id, report.after_snapshot + 1) for c in report.committables)
         if report.at_end or not (self._checkpoints or running or len(covered) == len(report.committables)):
             known.pending += entries
+            if report.at_end:
+                known.ended.update(c.commit_id for c in report.committables)
             return
         if self._long is not None and known.takes_long:
             known.pending += entries
@@ -132,11 +136,19 @@ class CommitCoordinator:
             known.pending += entries
             raise
 
-    def held(self) -> dict[tuple[str, int], tuple[Committable, ...]]:
-        """(operator id, subtask) → what waits for the end of the job or the next checkpoint."""
+    def held(self, acknowledged: Collection[ExecutionVertexId] = ()) -> dict[tuple[str, int], tuple[Committable, ...]]:
+        """(operator id, subtask) → what waits for the end of the job or the next checkpoint.
+
+        Args:
+            acknowledged: subtasks that have acknowledged a checkpoint which is to hold it. What they handed over at their ends since is not
+                part of it: its rows came behind the barrier.
+        """
         held: dict[tuple[str, int], tuple[Committable, ...]] = {}
         for operator_id, known in self._sinks.items():
+            behind = known.ended - known.covered.keys()
             for subtask, committable in known.pending:
+                if committable.commit_id in behind and ExecutionVertexId(known.vertex_id, subtask) in acknowledged:
+                    continue
                 held[operator_id, subtask] = (*held.get((operator_id, subtask), ()), committable)
         return held
 

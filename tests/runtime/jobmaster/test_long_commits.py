@@ -122,6 +122,19 @@ def test_what_waited_for_a_checkpoint_is_committed_beside_the_job_master_too(wor
     assert list(world.table.visible) == ["last"]
 
 
+def test_what_a_subtask_leaves_behind_a_barrier_is_no_part_of_that_checkpoint(world: World) -> None:
+    subtask = ExecutionVertexId("sink-0", 0)
+    world.submit("before", at_end=True)
+    world.complete("before")  # it is being committed, and part of every checkpoint until it is
+    assert world.committing.acquire(timeout=SOON_S)
+    world.submit("after", at_end=True)
+    world.submit("of another", at_end=True, subtask=1)
+    held = world.commits.held({subtask})
+    assert [c.commit_id for c in held["sink-0", 0]] == ["before"]
+    assert [c.commit_id for c in held["sink-0", 1]] == ["of another"]
+    assert [c.commit_id for c in world.commits.held()["sink-0", 0]] == ["before", "after"]
+
+
 def test_a_failed_commit_is_told_with_its_cause_and_stays_held(world: World) -> None:
     world.error = OSError("away")
     world.open.set()
