@@ -15,7 +15,7 @@ from flowrun.operators.source import backfilled_state
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
-from tests.operators.fake_connector import ListSource
+from tests.operators.fake_connector import ListReader, ListSource
 from tests.operators.operator_recipes import Column, Computed
 
 SCHEMA = Schema.of(ts=BIGINT, v=BIGINT)
@@ -201,3 +201,33 @@ def test_a_subtask_without_any_split_just_ends():
     assert harness.available
     assert harness.run() is InputStatus.END_OF_INPUT
     assert harness.watermarks() == [MAX_TIMESTAMP]
+
+
+class AcknowledgingReader(ListReader):
+    """Says which positions each checkpoint holds, once that is complete."""
+
+    def __init__(self, source, context):
+        super().__init__(source, context)
+        self.snapshots = {}
+        self.acknowledged = []
+
+    def notify_snapshot(self, checkpoint_id):
+        self.snapshots[checkpoint_id] = dict(self.splits)
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        self.acknowledged.append(self.snapshots[checkpoint_id])
+
+
+def test_a_reader_is_told_which_snapshot_is_whose(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        ListSource, "create_reader", lambda self, context: made.append(AcknowledgingReader(self, context)) or made[-1]
+    )
+    harness = run(ListSource(SCHEMA, {"a": [rows(1), rows(2), rows(3), rows(4)]}))
+    for checkpoint_id in (5, 6):
+        harness.poll()
+        harness.snapshot(checkpoint_id)
+    harness.poll()
+    for checkpoint_id in (5, 6):
+        harness.operator.notify_checkpoint_complete(checkpoint_id)
+    assert made[0].acknowledged == [{"a": 1}, {"a": 2}], "not how far it has come since"

@@ -43,7 +43,7 @@ LAKE_PHASES: dict[str, tuple[type, str, bool]] = {
 """Those of a job that writes lake tables."""
 
 
-class _Countdown:
+class Countdown:
     """Dies at the N-th call; thread-safe."""
 
     def __init__(self, count: int) -> None:
@@ -74,6 +74,6 @@ def wrap(phase: str, act: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
-    wrap(sys.argv[1], _Countdown(int(sys.argv[2])))
+    wrap(sys.argv[1], Countdown(int(sys.argv[2])))
     sys.argv = ["flowrun", *sys.argv[3:]]
     main()

@@ -1,0 +1,157 @@
+"""Whole pipelines with Kafka at their ends, by the command as users type it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.connectors.kafka.test_source import login
+from tests.end_to_end.running import json_rows
+from tests.servers.kafka import PASSWORD, KafkaBroker
+from tests.shared_suites import needs_shared
+from tests.sql.test_flink_cases import CASES, SHARED, fold_text
+
+pytestmark = pytest.mark.exhaustive
+
+ROOT = Path(__file__).parents[3]
+OF_CI = ("dedup_last", "group_agg", "interval_join", "tumble_agg")
+BOUNDED = "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset'"
+
+
+def flowrun(folder: Path, script: str, *words: str, code: int = 0, command: str = "run") -> str:
+    """What it says."""
+    (folder / "job.sql").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-m", "flowrun", command, "job.sql", *words],
+        cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    return said
+
+
+def table(name: str, columns: str, broker: str, topic: str, *options: str) -> str:
+    given = ", ".join([f"'topic' = '{topic}'", f"'properties.bootstrap.servers' = '{broker}'", *options])
+    return f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'kafka', {given});\n"
+
+
+def test_the_example_of_the_page(kafka: KafkaBroker, tmp_path: Path) -> None:
+    page = (ROOT / "docs/connectors/kafka.md").read_text()
+    found = re.search(r"```sql\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    kafka.create_topic(2, name="orders")
+    kafka.create_topic(2, name="large-orders")
+    kafka.create_topic(1, name="totals")
+    orders = [{"order_id": i, "user_id": "ab"[i % 2], "amount": i * 60.0} for i in range(4)]
+    kafka.produce("orders", [json.dumps(o).encode() for o in orders])
+    flowrun(tmp_path, found[1], "--var", f"BROKERS={kafka.bootstrap}", command="validate")
+    flowrun(tmp_path, found[1], "--var", f"BROKERS={kafka.bootstrap}")
+    large = sorted((m.key(), json.loads(m.value())["order_id"]) for m in kafka.messages("large-orders"))
+    assert large == [(b"a", 2), (b"b", 3)]
+    totals = {m.key(): json.loads(m.value()) for m in kafka.messages("totals")}
+    assert totals[b"a"] == {"user_id": "a", "orders": 2, "amount": 120.0}
+    assert totals[b"b"] == {"user_id": "b", "orders": 2, "amount": 240.0}
+
+
+@needs_shared(CASES)
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem in OF_CI], ids=lambda p: p.stem)
+def test_the_shared_suite_with_kafka_gives_the_same_rows(kafka: KafkaBroker, tmp_path: Path, case: Path) -> None:
+    check_case(kafka, tmp_path, case)
+
+
+@needs_shared(CASES)
+@pytest.mark.soak
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem not in OF_CI], ids=lambda p: p.stem)
+def test_the_rest_of_the_shared_suite_with_kafka(kafka: KafkaBroker, tmp_path: Path, case: Path) -> None:
+    check_case(kafka, tmp_path, case)
+
+
+def check_case(kafka: KafkaBroker, folder: Path, case: Path) -> None:
+    """The script of a case, with topics in place of its files."""
+    wanted = json.loads(case.with_suffix(".json").read_text())
+    target = kafka.create_topic(1)
+    to_broker = f"'connector'='kafka','properties.bootstrap.servers'='{kafka.bootstrap}'"
+
+    def of_topic(found: re.Match[str]) -> str:
+        if found[1] == "${OUT}":
+            return f"{to_broker},'topic'='{target}'"
+        topic = kafka.create_topic(1)
+        lines = Path(found[1].replace("${DATA}", str(SHARED / "sqlsuite" / "data"))).read_bytes().splitlines()
+        kafka.produce(topic, list(lines))
+        return f"{to_broker},'topic'='{topic}',{BOUNDED}"
+
+    script, count = re.subn(r"'connector'='filesystem','path'='([^']*)'", of_topic, case.read_text())
+    assert count > 1
+    flowrun(folder, script)
+    written = folder / "written"
+    written.mkdir()
+    (written / "rows.json").write_bytes(b"\n".join(kafka.values(target)))
+    assert fold_text(written, wanted["columns"], case.with_suffix(".json")).startswith("same")
+
+
+def test_a_batch_on_spark_reads_a_bounded_topic_and_writes_one(kafka: KafkaBroker, tmp_path: Path) -> None:
+    source, target = kafka.create_topic(3), kafka.create_topic(1)
+    for partition in range(3):
+        kafka.produce(source, [b'{"id": %d, "v": 2}' % i for i in range(partition, 300, 3)], partition=partition)
+    columns = "id BIGINT, v BIGINT"
+    script = (
+        table("rows_in", f"{columns}, part INT METADATA FROM 'partition' VIRTUAL", kafka.bootstrap, source, "'format' = 'json'", BOUNDED)
+        + table("rows_out", "part INT, n BIGINT, total BIGINT", kafka.bootstrap, target, "'format' = 'json'")
+        + "INSERT INTO rows_out SELECT part, COUNT(*), SUM(v) FROM rows_in GROUP BY part;"
+    )  # fmt: skip
+    flowrun(tmp_path, script, "--mode", "batch")
+    rows = sorted(tuple(json.loads(v).values()) for v in kafka.values(target))
+    assert rows == [(0, 100, 200), (1, 100, 200), (2, 100, 200)]
+
+
+def test_a_batch_does_not_begin_with_a_topic_that_has_no_end(kafka: KafkaBroker, tmp_path: Path) -> None:
+    script = (
+        table("rows_in", "id BIGINT", kafka.bootstrap, "t", "'format' = 'json'", "'scan.startup.mode' = 'earliest-offset'")
+        + "INSERT INTO gone SELECT id FROM rows_in;"
+    )  # fmt: skip
+    script = script.replace("INSERT", "CREATE TABLE gone (id BIGINT) WITH ('connector' = 'blackhole');\nINSERT")
+    assert "never ends" in flowrun(tmp_path, script, "--mode", "batch", code=2)
+
+
+def test_messages_that_are_no_rows_are_kept_with_their_place(kafka: KafkaBroker, tmp_path: Path) -> None:
+    source, target = kafka.create_topic(1), kafka.create_topic(1)
+    kafka.produce(source, [b'{"id": 1}', b"\xff{", b'{"id": 2}'])
+    letters = f"'format.on-error' = 'dead-letter', 'format.dead-letter.path' = '{tmp_path}/letters'"
+    script = (
+        table("rows_in", "id BIGINT", kafka.bootstrap, source, "'format' = 'json'", BOUNDED, letters)
+        + table("rows_out", "id BIGINT", kafka.bootstrap, target, "'format' = 'json'")
+        + "INSERT INTO rows_out SELECT id FROM rows_in;"
+    )
+    flowrun(tmp_path, script)
+    assert sorted(kafka.values(target)) == [b'{"id":1}', b'{"id":2}']
+    (letter,) = json_rows(tmp_path / "letters")
+    assert (letter["file"], letter["offset"]) == (f"{source}/0", 1)
+    assert base64.b64decode(str(letter["raw"])) == b"\xff{"
+
+
+def test_secrets_are_in_nothing_that_is_said(kafka: KafkaBroker, tmp_path: Path) -> None:
+    topic = kafka.create_topic(1)
+    kafka.produce(topic, [b'{"id": 1}'])
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="{}";'
+    for password, code in ((PASSWORD, 0), ("another-secret-word", 1)):
+        properties = {
+            k.replace("_", "."): v
+            for k, v in login(kafka, password).items()
+            if "sasl_username" not in k and "password" not in k
+        }
+        properties["properties.sasl.jaas.config"] = jaas.format(password)
+        options = [f"'{k}' = '{v}'" for k, v in properties.items() if k != "properties.bootstrap.servers"]
+        script = (
+            table("rows_in", "id BIGINT", kafka.sasl, topic, "'format' = 'json'", BOUNDED, *options)
+            + "CREATE TABLE gone (id BIGINT) WITH ('connector' = 'blackhole');\nINSERT INTO gone SELECT id FROM rows_in;"
+        )  # fmt: skip
+        for command in ("explain", "run"):
+            said = flowrun(tmp_path, script, command=command, code=code if command == "run" else 0)
+            assert password not in said
+    assert "refuses the login" in said
