@@ -40,7 +40,9 @@ def read(kind: str, folder: Path, name: str) -> tuple[list[tuple[Any, ...]], int
         found = DeltaTable(str(folder / name))
         rows, versions = found.to_pyarrow_table(), found.version()
     else:
-        catalog = load_catalog("c", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+        catalog = load_catalog(
+            "c", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
+        )
         opened = catalog.load_table(f"default.{name}")
         rows, versions = opened.scan().to_arrow(), len(opened.snapshots())
     return sorted(tuple(r.values()) for r in rows.select(["id", "k"]).to_pylist()), versions
@@ -67,7 +69,12 @@ def test_a_batch_appends_one_version_and_another_one_reads_it(spark: SparkSessio
 def test_a_batch_merges_by_key(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     keyed = table(kind, tmp_path, "keyed", "id BIGINT, k BIGINT, PRIMARY KEY (id) NOT ENFORCED")
     for number in (1, 2):
-        run(spark, tmp_path, f"{ROWS}{keyed} INSERT INTO keyed SELECT id % 7, COUNT(*) * {number} FROM g GROUP BY id % 7;", number)
+        run(
+            spark,
+            tmp_path,
+            f"{ROWS}{keyed} INSERT INTO keyed SELECT id % 7, COUNT(*) * {number} FROM g GROUP BY id % 7;",
+            number,
+        )
     assert read(kind, tmp_path, "keyed") == ([(i, 2 * len(range(i, 100, 7))) for i in range(7)], 2)
 
 
@@ -79,7 +86,9 @@ def test_a_batch_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path, 
     assert not [p for p in tmp_path.rglob("*.parquet") if "_delta_log" not in p.parts]
 
 
-@pytest.mark.parametrize(("kind", "follow"), [("delta", ", 'mode' = 'streaming'"), ("iceberg", ", 'streaming' = 'true'")])
+@pytest.mark.parametrize(
+    ("kind", "follow"), [("delta", ", 'mode' = 'streaming'"), ("iceberg", ", 'streaming' = 'true'")]
+)
 def test_a_table_that_is_followed_is_no_batch(spark: SparkSession, tmp_path: Path, kind: str, follow: str) -> None:
     first = table(kind, tmp_path, "first", "id BIGINT, k BIGINT", more=follow)
     second = table(kind, tmp_path, "second", "id BIGINT, k BIGINT")
