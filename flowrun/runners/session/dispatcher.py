@@ -10,18 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import field, replace
+from typing import Protocol
 
 from flowrun.api.source import JsonValue
-from flowrun.core.clock import Clock
 from flowrun.core.record import record
-from flowrun.errors import ClusterError, JobFailedError, StateError
+from flowrun.errors import ClusterError, FencingError, JobFailedError, StateError
 from flowrun.runners.control import Order
 from flowrun.runners.session.job_store import JobStore, StoredJob
 from flowrun.runners.session.messages import (
     JOB_MANAGER,
     JobManagerGateway,
+    JobProcess,
     JobProgress,
     JobRunOrder,
     JobSubmission,
@@ -35,6 +37,7 @@ from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.error_values import error_to_value
+from flowrun.runtime.timers import TimerThread
 
 _BY_HAND = "go on from its last checkpoint: flowrun resume --from-savepoint PATH --secret-var …"
 MOST_ENDED_JOBS = 100
@@ -61,6 +64,8 @@ class _Job:
     reachable: threading.Event
     """Set while its job manager process is connected, and when the job is over."""
     pid: int = 0
+    attempt: int = 0
+    """Of its present process."""
     since_ms: int | None = None
     losses: int = 0
     """Processes that died since the last checkpoint that one of them went on from."""
@@ -76,23 +81,41 @@ class _Job:
     def is_over(self) -> bool:
         return self.last.is_over
 
+    @property
+    def process(self) -> JobProcess:
+        """The present one, which may be on its way."""
+        return JobProcess(self.job_id, self.attempt)
+
+
+class JobProcesses(Protocol):
+    """What starts and ends job manager processes, by their names; see `JobProcess`."""
+
+    def spawn(self, name: str) -> None:
+        """Start one. Raises ClusterError: no process can be started any more, as the cluster is about to end."""
+        ...
+
+    def kill(self, name: str) -> None:
+        """Kill one, whose end is told as any other. Harmless if it has ended."""
+        ...
+
 
 class Dispatcher:
     """Thread-safe.
 
     Args:
         slots: of the task managers.
-        spawn: starts a job manager process, given the id of its job; may raise ClusterError.
-        clock: of the process.
+        processes: starts and kills job manager processes.
+        timers: of the process.
         store: keeps jobs for another dispatcher; None: they end with this one.
     """
 
     def __init__(
-        self, slots: SessionSlots, spawn: Callable[[str], None], clock: Clock, store: JobStore | None = None
+        self, slots: SessionSlots, processes: JobProcesses, timers: TimerThread, store: JobStore | None = None
     ) -> None:
         self.slots = slots
-        self._spawn = spawn
-        self._clock = clock
+        self._processes = processes
+        self._timers = timers
+        self._clock = timers.clock
         self._store = store
         self._lock = threading.Lock()
         self._jobs: dict[str, _Job] = {}
@@ -126,10 +149,7 @@ class Dispatcher:
                     ),
                 )
                 continue
-            try:
-                self._spawn(job.job_id)
-            except ClusterError as error:
-                self._fail(job, error)
+            self._spawn_again(job)
 
     # ---- for clients
 
@@ -155,7 +175,7 @@ class Dispatcher:
         self._forget_oldest()
         _log.info("job '%s' was submitted as %s", submission.name, job_id)
         try:
-            self._spawn(job_id)
+            self._spawn(job)
         except ClusterError as error:
             self._fail(job, error)
             raise
@@ -220,80 +240,88 @@ class Dispatcher:
 
     # ---- for job manager processes
 
-    def attach(self, job_id: str, connection: RpcConnection) -> None:
-        """The process of a job has connected.
+    def attach(self, process: JobProcess, connection: RpcConnection) -> None:
+        """The process of a job has connected. When the connection is over, so is the process, or it hangs: then it is killed.
 
         Raises:
             ClusterError: there is no such job.
+            FencingError: another process has taken its place.
         """
-        job = self._job(job_id)
-        with self._lock:
+        with self._present(process) as job:
             job.connection = connection
         job.reachable.set()
+        connection.on_close(lambda reason: self._lose(process, reason))
 
-    def fetch_job(self, job_id: str) -> JobRunOrder:
-        """See `JobsGateway`."""
-        job = self._job(job_id)
-        return JobRunOrder(job_id, job.submission, job.since_ms)
+    def fetch_job(self, process: JobProcess) -> JobRunOrder:
+        """See `JobsGateway`. Raises as `attach`."""
+        with self._present(process) as job:
+            return JobRunOrder(job.job_id, job.submission, job.since_ms)
 
-    def read_file(self, job_id: str, digest: str) -> bytes:
+    def read_file(self, process: JobProcess, digest: str) -> bytes:
         """See `JobsGateway`."""
-        return self._job(job_id).files.read_file(digest)
+        return self._job(process.job_id).files.read_file(digest)
 
-    def require_slots(self, job_id: str, job_manager: str, slots: int, checkpoint_id: int) -> None:
-        """See `JobsGateway`."""
-        job = self._job(job_id)
-        with self._lock:
+    def require_slots(self, process: JobProcess, job_manager: str, slots: int, checkpoint_id: int) -> None:
+        """See `JobsGateway`. A job that is over needs none. Raises as `attach`."""
+        with self._present(process) as job:
+            if job.is_over:
+                return
             if checkpoint_id > job.checkpoint_id:
                 job.checkpoint_id, job.losses = checkpoint_id, 0
-        self.slots.require(job_id, job_manager, slots)
+            self.slots.require(job.job_id, job_manager, slots)
 
-    def rescale_job(self, job_id: str, text: JobText, fingerprint: str) -> None:
-        """See `JobsGateway`."""
-        job = self._job(job_id)
-        with self._lock:
+    def rescale_job(self, process: JobProcess, text: JobText, fingerprint: str) -> None:
+        """See `JobsGateway`. Raises as `attach`."""
+        with self._present(process) as job:
             job.submission = replace(job.submission, text=text, fingerprint=fingerprint)
         self._keep_if_possible(job)
 
-    def end_job(self, job_id: str, last: JobProgress, description: JsonValue) -> bool:
-        """See `JobsGateway`."""
-        self._end(self._job(job_id), last, description)
+    def end_job(self, process: JobProcess, last: JobProgress, description: JsonValue) -> bool:
+        """See `JobsGateway`. Raises as `attach`."""
+        with self._present(process) as job:
+            self._set_last(job, last, description)
+        self._tell_end(job)
         return True
 
     # ---- what becomes of processes
 
-    def process_started(self, job_id: str, pid: int) -> None:
-        """The process of a job was forked."""
-        with self._lock:
-            job = self._jobs.get(job_id)
-            if job is not None:
+    def process_started(self, process: JobProcess, pid: int) -> None:
+        """The process of a job was forked. If it does not come it is killed."""
+        try:
+            with self._present(process) as job:
                 job.pid = pid
+        except ClusterError:
+            return
+        self._timers.after(PROCESS_START_MS, lambda: self._check_attached(process))
 
-    def process_ended(self, job_id: str, how: str) -> None:
+    def process_ended(self, process: JobProcess, how: str) -> None:
         """The process of a job is over. If the job is not, another process goes on from its last checkpoint."""
-        with self._lock:
-            job = self._jobs.get(job_id)
-            if job is None:
-                return
-            job.pid = 0
-            job.connection = None
-            if not job.is_over:
+        try:
+            with self._present(process) as job:
+                job.pid = 0
+                job.connection = None
+                self.slots.forget(job.job_id)
+                if job.is_over or self._closing:
+                    return
                 job.orders.clear()
-            if job.is_over or self._closing:
-                return
-            job.reachable.clear()
-            job.since_ms = job.started_ms
-            job.losses += 1
-            gives_up = job.losses > MOST_LOSSES
-        self.slots.forget(job_id)
+                job.reachable.clear()
+                job.since_ms = job.started_ms
+                job.losses += 1
+                gives_up = job.losses > MOST_LOSSES
+        except ClusterError:  # it was not the present one, or its job is forgotten
+            return
         if gives_up:
             self._fail(job, ClusterError(f"its job manager process {how}, as those before it did"))
             return
-        _log.warning("the job manager process of '%s' (%s) %s: another one goes on", job.submission.name, job_id, how)
-        try:
-            self._spawn(job_id)
-        except ClusterError as error:
-            self._fail(job, error)
+        _log.warning(
+            "the job manager process of '%s' (%s) %s: another one goes on", job.submission.name, job.job_id, how
+        )
+        self._spawn_again(job)
+
+    def probe(self) -> None:
+        """Do nothing, as soon as nobody holds the dispatcher up: who waits for that in vain knows that it hangs."""
+        with self._lock:
+            return
 
     def close(self) -> None:
         """Take no job any more, and let no process be replaced."""
@@ -318,6 +346,52 @@ class Dispatcher:
                 f"this cluster has no job {job_id}", hint="`flowrun jobs --cluster` lists those that it has"
             )
         return found
+
+    @contextmanager
+    def _present(self, process: JobProcess) -> Iterator[_Job]:
+        """The job of a process, while nobody else changes it.
+
+        Raises:
+            ClusterError: there is no such job.
+            FencingError: another process has taken the place of this one.
+        """
+        job = self._job(process.job_id)
+        with self._lock:
+            if process != job.process:
+                raise FencingError(
+                    f"process {process} of job '{job.submission.name}' is refused: {job.process} has taken its place"
+                )
+            yield job
+
+    def _spawn(self, job: _Job) -> None:
+        """Start the next process of a job. Raises ClusterError: no process can be started any more."""
+        with self._lock:
+            job.attempt += 1
+        self._processes.spawn(str(job.process))
+
+    def _spawn_again(self, job: _Job) -> None:
+        """As `_spawn`, for a job that was accepted before. If that fails, the cluster ends, and what is kept goes on in the next one."""
+        try:
+            self._spawn(job)
+        except ClusterError as error:
+            if self._store is None:
+                self._fail(job, error)
+            else:
+                _log.error(
+                    "job '%s' (%s) goes on in another cluster: %s", job.submission.name, job.job_id, error.message
+                )
+
+    def _lose(self, process: JobProcess, reason: str) -> None:
+        """The connection to a process is over: it has ended, or is about to, or does nothing any more."""
+        if not self._closing:
+            _log.debug("the connection to process %s is over: %s", process, reason)
+            self._processes.kill(str(process))
+
+    def _check_attached(self, process: JobProcess) -> None:
+        job = self._jobs.get(process.job_id)
+        if job is not None and job.process == process and job.connection is None and job.pid:
+            _log.warning("process %d of '%s' has not come: it is killed", job.pid, job.submission.name)
+            self._processes.kill(str(process))
 
     def _manager(self, job: _Job) -> JobManagerGateway | None:
         connection = job.connection
@@ -368,13 +442,20 @@ class Dispatcher:
         self._end(job, JobProgress(status, None, error_to_value(failure)), None)
 
     def _end(self, job: _Job, last: JobProgress, description: JsonValue) -> None:
-        self.slots.forget(job.job_id)
         with self._lock:
-            job.last = replace(last, status=replace(last.status, job_id=job.job_id))
-            job.description = description
+            self._set_last(job, last, description)
+        self._tell_end(job)
+
+    def _set_last(self, job: _Job, last: JobProgress, description: JsonValue) -> None:
+        """A job is over, and needs no slots any more. The lock is held."""
+        job.last = replace(last, status=replace(last.status, job_id=job.job_id))
+        job.description = description
+        self.slots.forget(job.job_id)
+
+    def _tell_end(self, job: _Job) -> None:
         self._keep_if_possible(job)
         job.reachable.set()
-        _log.info("job '%s' (%s) is %s", job.submission.name, job.job_id, last.status.state.value)
+        _log.info("job '%s' (%s) is %s", job.submission.name, job.job_id, job.last.status.state.value)
 
     def _progress(self, job_id: str, submission: JobSubmission) -> JobProgress:
         """Of a job that has not begun."""

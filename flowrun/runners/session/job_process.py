@@ -45,7 +45,9 @@ from flowrun.runtime.rpc.address import Address, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.error_values import error_to_value
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
+from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.rpc.link import Credentials, open_link
+from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.memory_guard import memory_problem
 from flowrun.state.checkpoints import CheckpointMetadata
 from flowrun.state.storage.leases import holding_leases
@@ -57,6 +59,8 @@ from flowrun.state.storage.stop_note import read_stop_note
 
 _LOOK_MS = 250
 _LAST_CALL_MS = 30_000
+_DISPATCHER_SILENT_MS = 600_000
+"""A job goes on without its dispatcher for as long as that may come back to it."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,17 +82,20 @@ class JobProcessPlan:
     credentials: Credentials
 
 
-def run_job_process(plan: JobProcessPlan, job_id: str) -> NoReturn:
+def run_job_process(plan: JobProcessPlan, name: str) -> NoReturn:
     """Run a job of the dispatcher to its end; the process ends with it, or with the connection to the dispatcher."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the dispatcher answers it
-    own = Introduction(JOB_MANAGER_ROLE, job_id)
+    own = Introduction(JOB_MANAGER_ROLE, name)
     connection = RpcConnection(open_link(plan.dispatcher, own, Purpose.CONTROL, plan.dispatcher_credentials))
     process = _JobProcess(plan, connection)
     connection.on_close(
         lambda _: os._exit(1)
     )  # the dispatcher is gone: whoever takes its place goes on from the last checkpoint
     connection.serve(JOB_MANAGER, JobManagerGateway, process)
+    clock = SystemClock()
+    heartbeats = Heartbeats(connection, TimerThread(clock), clock, timeout_ms=_DISPATCHER_SILENT_MS)
     connection.start()
+    heartbeats.start()
     jobs = connection.gateway(JobsGateway, JOBS, timeout_ms=_LAST_CALL_MS)
     last = process.run(jobs.fetch_job(), jobs)
     jobs.end_job(last, process.last_description())
@@ -199,14 +206,17 @@ class _JobProcess:
             ) as job:
                 self._control = _control(order, job, job_graph)
                 self._job = job
-                while (result := job.wait(_LOOK_MS)) is None:
-                    status = job.status()
-                    if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
-                        leases.close()
-                    if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
-                        job.fail(problem)
-                    if status.state is JobState.RUNNING and status.waits_for is None:
-                        slots.release_idle(cluster)
+                try:
+                    while (result := job.wait(_LOOK_MS)) is None:
+                        status = job.status()
+                        if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
+                            leases.close()
+                        if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
+                            job.fail(problem)
+                        if status.state is JobState.RUNNING and status.waits_for is None:
+                            slots.release_idle(cluster)
+                finally:
+                    slots.end()
                 return JobProgress(job.status(), result)
 
 

@@ -74,6 +74,10 @@ class SessionJobSlots:
         if (cluster.slots_there or 0) > needed:
             cluster.manager.release_idle(needed)
 
+    def end(self) -> None:
+        """The job needs no slots any more. To be told before its workers go: who lost them would be given others."""
+        self._require(0)
+
     def _require(self, slots: int) -> None:
         with self._lock:
             self._needed = slots

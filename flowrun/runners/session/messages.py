@@ -17,6 +17,7 @@ from typing import Protocol
 
 from flowrun.api.source import JsonValue
 from flowrun.core.record import record
+from flowrun.errors import ClusterError
 from flowrun.runners.control import Order
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -28,6 +29,35 @@ DISPATCHER = "dispatcher"
 FILES = "files"
 JOBS = "jobs"
 JOB_MANAGER = "job-manager"
+
+
+@record
+class JobProcess:
+    """A job manager process, of which a job has one at a time; as text it is the name of the process.
+
+    Attributes:
+        job_id: of its job.
+        attempt: the first process of a dispatcher for the job is 1; what one says after the next was started is refused.
+    """
+
+    job_id: str
+    attempt: int
+
+    def __str__(self) -> str:
+        """The name of the process.
+
+        >>> str(JobProcess("5f", 2)), JobProcess.named("5f.2")
+        ('5f.2', JobProcess(job_id='5f', attempt=2))
+        """
+        return f"{self.job_id}.{self.attempt}"
+
+    @classmethod
+    def named(cls, name: str) -> JobProcess:
+        """The process of that name. Raises ClusterError: it is none."""
+        job_id, _, attempt = name.rpartition(".")
+        if not job_id or not attempt.isdecimal():
+            raise ClusterError(f"'{name}' is not the name of a job manager process")
+        return cls(job_id, int(attempt))
 
 
 @record

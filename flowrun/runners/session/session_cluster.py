@@ -23,6 +23,7 @@ from flowrun.runners.session.messages import (
     JOB_MANAGER_ROLE,
     JOBS,
     DispatcherGateway,
+    JobProcess,
     JobProgress,
     JobRunOrder,
     JobsGateway,
@@ -79,7 +80,7 @@ class SessionCluster:
         self._folder = folder
         self._clock = ForwardClock(SystemClock())
         self._timers = TimerThread(self._clock)
-        self.dispatcher = Dispatcher(SessionSlots(self._timers), self._forks.spawn, self._clock, store)
+        self.dispatcher = Dispatcher(SessionSlots(self._timers), self._forks, self._timers, store)
         self._gone = threading.Event()
         self._servers: list[Server] = []
         try:
@@ -117,10 +118,10 @@ class SessionCluster:
 
     def _hear(self, event: ForkEvent) -> None:
         match event:
-            case ProcessStarted(name=job_id, pid=pid):
-                self.dispatcher.process_started(job_id, pid)
-            case ProcessEnded(name=job_id):
-                self.dispatcher.process_ended(job_id, str(event))
+            case ProcessStarted(name=name, pid=pid):
+                self.dispatcher.process_started(JobProcess.named(name), pid)
+            case ProcessEnded(name=name):
+                self.dispatcher.process_ended(JobProcess.named(name), str(event))
             case ServerGone():
                 self._gone.set()
 
@@ -131,7 +132,7 @@ class SessionCluster:
     def _serve(self, link: Link) -> None:
         connection = RpcConnection(link)
         role = link.peer.role
-        heartbeats = Heartbeats(connection, self._timers, self._clock) if role == TASK_MANAGER_ROLE else None
+        heartbeats = Heartbeats(connection, self._timers, self._clock) if role != CLIENT_ROLE else None
         {
             JOB_MANAGER_ROLE: self._serve_job_manager,
             CLIENT_ROLE: self._serve_client,
@@ -145,9 +146,9 @@ class SessionCluster:
         connection.serve(DISPATCHER, DispatcherGateway, _ClientSide(self.dispatcher, connection))
 
     def _serve_job_manager(self, connection: RpcConnection) -> None:
-        job_id = connection.peer.id
-        connection.serve(JOBS, JobsGateway, _JobManagerSide(self.dispatcher, job_id))
-        self.dispatcher.attach(job_id, connection)
+        process = JobProcess.named(connection.peer.id)
+        connection.serve(JOBS, JobsGateway, _JobManagerSide(self.dispatcher, process))
+        self.dispatcher.attach(process, connection)
 
     def _serve_task_manager(self, connection: RpcConnection) -> None:
         connection.serve(SESSION_RESOURCES, SessionResourcesGateway, _TaskManagerSide(self.dispatcher, connection))
@@ -190,27 +191,27 @@ class _JobManagerSide:
     """What one job manager process may call."""
 
     dispatcher: Dispatcher
-    job_id: str
+    process: JobProcess
 
     def fetch_job(self) -> JobRunOrder:
         """See `JobsGateway`."""
-        return self.dispatcher.fetch_job(self.job_id)
+        return self.dispatcher.fetch_job(self.process)
 
     def read_file(self, digest: str) -> bytes:
         """See `JobsGateway`."""
-        return self.dispatcher.read_file(self.job_id, digest)
+        return self.dispatcher.read_file(self.process, digest)
 
     def require_slots(self, job_manager: str, slots: int, checkpoint_id: int) -> None:
         """See `JobsGateway`."""
-        self.dispatcher.require_slots(self.job_id, job_manager, slots, checkpoint_id)
+        self.dispatcher.require_slots(self.process, job_manager, slots, checkpoint_id)
 
     def rescale_job(self, text: JobText, fingerprint: str) -> None:
         """See `JobsGateway`."""
-        self.dispatcher.rescale_job(self.job_id, text, fingerprint)
+        self.dispatcher.rescale_job(self.process, text, fingerprint)
 
     def end_job(self, last: JobProgress, description: JsonValue) -> bool:
         """See `JobsGateway`."""
-        return self.dispatcher.end_job(self.job_id, last, description)
+        return self.dispatcher.end_job(self.process, last, description)
 
 
 class _TaskManagerSide:

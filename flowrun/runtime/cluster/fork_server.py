@@ -36,6 +36,8 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that a terminal or a supervisor sends to all processes of a group at once: the command answers them, and ends the others."""
 
 _MOST_NAME_BYTES = 200
+_SPAWN, _KILL = b"+", b"-"
+"""What is ordered, before the name of the process."""
 _READ_BYTES = 4096
 
 
@@ -137,20 +139,34 @@ class ForkServer:
         Raises:
             ClusterError: the fork server is gone.
         """
-        encoded = name.encode()
-        if not encoded or len(encoded) > _MOST_NAME_BYTES or b"\n" in encoded:
-            raise ValueError(f"not a name of a process: {name!r}")
         with self._lock:
             if self._closed:
                 raise ClusterError("no process can be started: the workers were closed")
-            with contextlib.suppress(BrokenPipeError):
-                if not self._gone:
-                    os.write(self._orders, encoded + b"\n")  # shorter than PIPE_BUF: whole or not at all
-                    return
-            raise ClusterError(
-                "no process can be started any more: the process that forks them was ended from outside",
-                hint="run the command again",
-            )
+            if not self._order(_SPAWN, name):
+                raise ClusterError(
+                    "no process can be started any more: the process that forks them was ended from outside",
+                    hint="run the command again",
+                )
+
+    def kill(self, name: str) -> None:
+        """Have all processes of this name killed, whose `ProcessEnded` follow; harmless if there is none.
+
+        The fork server does it, as their parent: a process that has ended keeps its number until it knows, so it kills no other.
+        """
+        with self._lock:
+            if not self._closed:
+                self._order(_KILL, name)
+
+    def _order(self, order: bytes, name: str) -> bool:
+        """Order something of a process; False: the fork server is gone."""
+        encoded = name.encode()
+        if not encoded or len(encoded) > _MOST_NAME_BYTES or b"\n" in encoded:
+            raise ValueError(f"not a name of a process: {name!r}")
+        with contextlib.suppress(BrokenPipeError):
+            if not self._gone:
+                os.write(self._orders, order + encoded + b"\n")  # shorter than PIPE_BUF: whole or not at all
+                return True
+        return False
 
     def close(self) -> None:
         """End all processes and the fork server; returns when they are gone. Idempotent."""
@@ -207,7 +223,11 @@ def _serve(main: WorkerMain, orders: tuple[int, int], events: tuple[int, int], c
                 break
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                name = line.decode()
+                name = line[1:].decode()
+                if line[:1] == _KILL:
+                    for pid in (pid for pid, known in children.items() if known == name):
+                        os.kill(pid, signal.SIGKILL)  # it is a child until `_reap` has seen its end
+                    continue
                 pid = _fork_worker(main, name, (orders[0], events[1], woken_read, woken_write))
                 children[pid] = name
                 _tell(events[1], f"started {pid} {name}")

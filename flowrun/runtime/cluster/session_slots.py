@@ -83,8 +83,12 @@ class SessionSlots:
             return list(self._managers.values())
 
     def add(self, registration: TaskManagerRegistration, gateway: TaskManagerGateway) -> TaskManagerSlots:
-        """A task manager has come."""
+        """A task manager has come. One of a name that is known takes its place."""
         manager = TaskManagerSlots(registration, gateway)
+        with self._lock:
+            known = self._managers.get(registration.name)
+        if known is not None:
+            self.remove(known, "another one has come under its name")
         with self._lock:
             self._managers[registration.name] = manager
         _log.info(

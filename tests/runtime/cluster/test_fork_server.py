@@ -169,3 +169,24 @@ def test_a_process_with_threads_does_not_fork() -> None:
     finally:
         release.put(None)
         thread.join()
+
+
+def test_a_process_that_is_stopped_is_killed_by_its_parent(tmp_path: Path) -> None:
+    program = run_program(
+        """
+        server = ForkServer(lambda name: os.kill(os.getpid(), signal.SIGSTOP))
+        server.listen(heard.put)
+        server.spawn("w1")
+        started = next_event()
+        while open(f"/proc/{started.pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+            time.sleep(0.01)
+        server.kill("w2")
+        server.kill("w1")
+        assert str(next_event()) == "was killed by SIGKILL"
+        server.kill("w1")
+        server.close()
+        server.kill("w1")
+        """,
+        tmp_path,
+    )
+    output(program)

@@ -108,6 +108,27 @@ def test_what_a_lost_task_manager_had_is_given_by_others() -> None:
     assert second.of("jm:1") == 2
 
 
+def test_workers_of_a_job_that_needs_none_any_more_are_not_replaced() -> None:
+    slots = SessionSlots(Timers())
+    manager, state = add(slots, "a", 2)
+    slots.require("j", "jm:1", 2)
+    slots.require("j", "jm:1", 0)
+    for assignment in list(manager.started):
+        slots.end_worker(state, assignment.worker, "ended with exit code 0", failed=False)
+    assert manager.of("jm:1") == 2
+    assert state.free == 2, "they would find nobody, and their slots would rest"
+    assert slots.waits_for("j") is None
+
+
+def test_a_task_manager_that_comes_again_under_its_name_has_none_of_the_workers_that_it_had() -> None:
+    slots = SessionSlots(Timers())
+    add(slots, "a", 2)
+    slots.require("j", "jm:1", 2)
+    again, _ = add(slots, "a", 2)
+    assert again.of("jm:1") == 2
+    assert slots.waits_for("j") is None
+
+
 def test_no_slot_is_given_twice_whatever_happens() -> None:
     for seed in range(200):
         chance = random.Random(seed)

@@ -106,6 +106,11 @@ class Member:
             for channel in sender._channels.values():
                 assert channel.credit >= -self.world.overdraft, "more was sent than there was credit for"
 
+        if not self.world.has_large_rows:
+            for connection in self.connections.values():
+                for read in connection._channels.values():
+                    assert read._credit._promised <= read._credit.available, "slots were promised that others have"
+
     def die(self) -> None:
         """Its connections are reset."""
         self.process.die()
