@@ -46,12 +46,29 @@ _log = logging.getLogger(__name__)
 class _Pending:
     """A call that waits for its answer."""
 
-    __slots__ = ("answer", "done", "failure")
+    __slots__ = ("_changed", "answer", "failure")
 
     def __init__(self) -> None:
-        self.done = threading.Event()
+        self._changed = threading.Condition()
         self.answer: Answer | None = None
         self.failure: ClusterError | None = None
+
+    def end(self, answer: Answer | None, failure: ClusterError | None = None) -> None:
+        """Wake who waits."""
+        with self._changed:
+            self.answer, self.failure = answer, failure
+            self._changed.notify_all()
+
+    def wait(self, clock: Clock, timeout_ms: int) -> bool:
+        """Wait until it has ended; False if it has not in time."""
+        until_ns = clock.monotonic_ns() + timeout_ms * 1_000_000
+        with self._changed:
+            while self.answer is None and self.failure is None:
+                left_ms = (until_ns - clock.monotonic_ns()) / 1e6
+                if left_ms <= 0:
+                    return False
+                clock.wait(self._changed, left_ms)
+            return True
 
 
 class RpcConnection:
@@ -60,9 +77,12 @@ class RpcConnection:
     Args:
         link: after its handshake.
         clock: of the process.
+        answering: runs calls that are answered; None: on threads of this connection.
     """
 
-    def __init__(self, link: Link, clock: Clock | None = None) -> None:
+    def __init__(
+        self, link: Link, clock: Clock | None = None, answering: Callable[[Callable[[], None]], bool] | None = None
+    ) -> None:
         self._link = link
         self._clock = clock or SystemClock()
         self._table = EndpointTable()
@@ -75,7 +95,7 @@ class RpcConnection:
         self._reason: str | None = None
         self._write_failure: str | None = None
         self._ended = threading.Event()
-        self._answering = AnsweringThreads(f"flowrun-answer-{link}")
+        self._answer = answering or AnsweringThreads(f"flowrun-answer-{link}").run
         self._thread = threading.Thread(target=self._read_all, name=f"flowrun-control-{link}", daemon=True)
 
     @property
@@ -146,7 +166,7 @@ class RpcConnection:
             self._pending[call.number] = pending
         try:
             self._write(call)
-            if not pending.done.wait(timeout_ms / 1000):
+            if not pending.wait(self._clock, timeout_ms):
                 raise ClusterError(f"{self._link} did not answer {call.method} within {timeout_ms / 1000:g} s")
         finally:
             with self._lock:
@@ -171,18 +191,21 @@ class RpcConnection:
 
     # ---- what comes in
 
-    def _read_all(self) -> None:
+    def read_next(self) -> bool:
+        """Wait for the next call or answer, and take it; False: the connection is over, as its listeners are told. For one thread."""
         reason: str | None = None
         try:
-            while (frame := self._reader.read()) is not None:
-                message = read_control_frame(frame)
-                if isinstance(message, Goodbye):
-                    reason = message.reason
-                    break
-                if isinstance(message, Answer):
-                    self._answered(message)
-                else:
+            frame = self._reader.read()
+            message = None if frame is None else read_control_frame(frame)
+            match message:
+                case Call():
                     self._called(message)
+                    return True
+                case Answer():
+                    self._answered(message)
+                    return True
+                case Goodbye():
+                    reason = message.reason
         except FlowrunError as error:
             reason = self._write_failure or error.message
         except Exception as error:  # nobody may wait for a connection that nobody reads
@@ -190,13 +213,17 @@ class RpcConnection:
             reason = f"what came could not be read: {error}"
         self._end(reason or self._write_failure or "the other side closed it")
         self._link.stream.close()
+        return False
+
+    def _read_all(self) -> None:
+        while self.read_next():
+            pass
 
     def _answered(self, answer: Answer) -> None:
         with self._lock:
             pending = self._pending.get(answer.number)
         if pending is not None:
-            pending.answer = answer
-            pending.done.set()
+            pending.end(answer)
 
     def _called(self, call: Call) -> None:
         served = self._table.find(call.endpoint)
@@ -215,7 +242,7 @@ class RpcConnection:
                 self._refuse(call, ClusterError(f"{call.endpoint} has ended"))
         elif method.is_one_way:
             work()
-        elif not self._answering.run(work):
+        elif not self._answer(work):
             self._refuse(call, ClusterError(f"too many calls wait: {call.method} is not answered"))
 
     def _run(self, served: Served, method: Method, call: Call, arguments: tuple[object, ...]) -> None:
@@ -269,8 +296,7 @@ class RpcConnection:
         for listener in listeners:
             listener(reason)
         for waiting in pending:
-            waiting.failure = self._over()
-            waiting.done.set()
+            waiting.end(None, self._over())
 
     def _over(self) -> ConnectionOverError:
         return ConnectionOverError(f"the connection to {self._link} is over: {self._reason or self._write_failure}")

@@ -40,7 +40,14 @@ class VirtualTime:
         return self._now_ns
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        raise AssertionError("nothing that is simulated may block")
+        """What waits is a thread beside all that is simulated: something happens, and it looks again."""
+        assert timeout_ms is not None, "nothing that is simulated may wait for ever"
+        due_ns = self._now_ns + int(timeout_ms * 1e6)
+        if self._heap and self._heap[0][0] <= due_ns:
+            self._step()
+            return True
+        self._now_ns = due_ns
+        return False
 
     def after(self, delay_ms: float, call: Call) -> None:
         """Have something happen later; of two at one time the one that was asked for first."""
