@@ -30,12 +30,13 @@ BUILT_IN = {
     "ogg-json": "flowrun.connectors.formats.ogg_json:FORMAT",
     "orc": "flowrun.connectors.formats.orc_format:FORMAT",
     "parquet": "flowrun.connectors.formats.parquet_format:FORMAT",
+    "protobuf": "flowrun.connectors.formats.protobuf.protobuf_format:FORMAT",
     "raw": "flowrun.connectors.formats.raw:FORMAT",
 }
 """Name → `module:attribute` of a `Format`."""
 
 _FILES_ONLY = frozenset({"arrow", "orc", "parquet"})
-_MESSAGES_ONLY = frozenset({"avro-confluent", "debezium-avro-confluent"})
+_MESSAGES_ONLY = frozenset({"avro-confluent", "debezium-avro-confluent", "protobuf"})
 FILE_FORMATS = tuple(sorted(BUILT_IN.keys() - _MESSAGES_ONLY))
 """The formats that files can have."""
 RECORD_FORMATS = tuple(sorted(BUILT_IN.keys() - _FILES_ONLY))
