@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from types import ModuleType
 
 from flowrun.core.record import record
 from flowrun.errors import SetupError
+
+_importing = threading.RLock()
+"""Subtasks are threads, and parts of one package that import each other must not be imported by two of them at a time."""
 
 
 @record
@@ -52,7 +56,8 @@ class ClientLibrary:
             SetupError: it is not installed, or cannot be imported on this machine.
         """
         try:
-            return importlib.import_module(name)
+            with _importing:
+                return importlib.import_module(name)
         except ImportError as error:
             is_missing = isinstance(error, ModuleNotFoundError) and not self.is_installed
             what = "which is not installed" if is_missing else f"which cannot be imported: {error}"

@@ -193,9 +193,10 @@ def client() -> Any:
     Raises:
         SetupError: it is not installed.
     """
-    for name in ("deltalake.exceptions", "deltalake.fs", "deltalake.transaction"):
-        CLIENT.module(name, "connector 'delta'")
-    return CLIENT.module("deltalake", "connector 'delta'")
+    library = CLIENT.module("deltalake", "connector 'delta'")
+    for name in ("exceptions", "fs", "transaction"):
+        CLIENT.module(f"deltalake.{name}", "connector 'delta'")
+    return library
 
 
 def delta_arrow(type: DataType) -> pa.DataType:
