@@ -42,7 +42,9 @@ def test_threads_import_one_after_the_other(tmp_path: Path, monkeypatch: pytest.
     package = tmp_path / "a_slow_client"
     package.mkdir()
     (package / "__init__.py").touch()
-    gate = "import threading\ninside = 0\nboth = threading.Event()\n\ndef enter():\n    global inside\n    inside += 1\n"
+    gate = (
+        "import threading\ninside = 0\nboth = threading.Event()\n\ndef enter():\n    global inside\n    inside += 1\n"
+    )
     gate += "    if inside == 2:\n        both.set()\n    both.wait(0.05)\n    inside -= 1\n"
     (package / "gate.py").write_text(gate)
     for name in ("one", "two"):
