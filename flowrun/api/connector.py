@@ -115,6 +115,8 @@ class Connector:
     create_sink: Callable[[TableDefinition], Sink] | None = None
     formats: tuple[str, ...] = ()
     """Names of the formats it can use; empty if it has a row layout of its own."""
+    needs_format: bool = True
+    """Whether a table of one that can use formats must name one; False: options decide."""
     default_schema: Schema | None = None
     """Columns of a source that needs no declared schema (nexmark)."""
     notes: str = ""

@@ -25,6 +25,7 @@ BUILT_IN = {
     "memory": "flowrun.connectors.memory:CONNECTOR",
     "nexmark": "flowrun.connectors.nexmark:CONNECTOR",
     "print": "flowrun.connectors.print:CONNECTOR",
+    "redis": "flowrun.connectors.redis:CONNECTOR",
     "socket": "flowrun.connectors.socket:CONNECTOR",
     "upsert-kafka": "flowrun.connectors.kafka:UPSERT_KAFKA",
 }

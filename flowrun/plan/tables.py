@@ -42,8 +42,19 @@ def usable_connector(name: str, role: TableRole) -> Connector:
     if role not in able:
         others = " or ".join(r.value for r in able)
         what = "cannot be looked up in" if role is TableRole.LOOKUP else f"is no {role.value}"
-        raise OptionError("connector", f"connector '{name}' {what}", hint=f"it can only be used as a {others}")
+        hint = f"it can only be used as a {others}"
+        if role is TableRole.SOURCE and TableRole.LOOKUP in able:
+            hint += "; a join asks it by key: JOIN … FOR SYSTEM_TIME AS OF a processing time"
+        raise OptionError("connector", f"connector '{name}' {what}", hint=hint)
     return connector
+
+
+def reading_role(connector: str) -> TableRole:
+    """The role of a table that a query names: SOURCE, or LOOKUP if its connector can only be asked by key; then a join has to."""
+    if connector not in connector_names():
+        return TableRole.SOURCE
+    found = connector_named(connector)
+    return TableRole.LOOKUP if found.create_source is None and found.create_lookup is not None else TableRole.SOURCE
 
 
 def _factory(connector: Connector, role: TableRole) -> object:
@@ -75,7 +86,7 @@ def watermark_problem(connector: str, what: str, instead: str) -> OptionError | 
 def check_format(connector: Connector, name: str | None) -> None:
     """Raise OptionError unless `name` is a format that the connector can use, or None where it needs none."""
     if name is None:
-        if connector.formats:
+        if connector.formats and connector.needs_format:
             raise OptionError(
                 "format", f"connector '{connector.name}' needs a format", hint="one of " + ", ".join(connector.formats)
             )

@@ -10,7 +10,7 @@ from flowrun.errors import Diagnostic, PipelineError
 from flowrun.plan.conflicts import ResolveConflicts
 from flowrun.plan.joins import Join, TemporalJoin
 from flowrun.plan.matching import MatchRecognize
-from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, walk_plan
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Process, Scan, walk_plan
 from flowrun.plan.recognition.conflicts import recognise_conflicts
 from flowrun.plan.recognition.context import Context, RecognitionError
 from flowrun.plan.recognition.filters import factor_conditions, push_into_joins
@@ -26,6 +26,7 @@ from flowrun.plan.recognition.unused_columns import drop_unused_columns
 from flowrun.plan.recognition.windows import at_time, recognise_window_aggregate, resolve_window_function, time_domain
 from flowrun.plan.relational import LAST_RANK, GroupAggregate, Over, Rank, TemporalSort, WindowTableFunction
 from flowrun.plan.rewrites.traversal import map_plan, with_inputs, with_sinks
+from flowrun.plan.tables import TableRole, reading_role
 
 
 def recognise(plan: Plan) -> Plan:
@@ -34,6 +35,7 @@ def recognise(plan: Plan) -> Plan:
     Raises:
         PipelineError: all nodes that no operator can do, each with its place, what was expected and the nearest thing that works.
     """
+    _check_that_lookups_are_asked(plan)
     plan, problems = normalize_sources(in_session_zone(plan))
     plan = order_joins(push_into_joins(factor_conditions(plan)))
     recognition = _Recognition(
@@ -46,6 +48,31 @@ def recognise(plan: Plan) -> Plan:
         raise PipelineError(recognition.problems)
     sinks = tuple(recognition.of(s) for s in plan.sinks)
     return _with_distinct_places(drop_unused_columns(with_sinks(plan, sinks)))
+
+
+def _check_that_lookups_are_asked(plan: Plan) -> None:
+    """Tables that can only be asked by key are on the right side of temporal joins, and nowhere else. Raises PipelineError."""
+    problems: list[Diagnostic] = []
+    asked: dict[int, Scan] = {}
+    for node in walk_plan(plan):
+        if isinstance(node, Scan) and reading_role(node.table.connector) is TableRole.LOOKUP:
+            asked[id(node)] = node
+        for side, below in enumerate(node.inputs):
+            scan = asked.get(id(below))
+            if scan is None or (isinstance(node, TemporalJoin) and side == 1):
+                continue
+            if isinstance(node, Calc):
+                asked[id(node)] = scan
+                continue
+            problem = RecognitionError(
+                scan,
+                f"table '{scan.table.name}' can only be asked by key: connector '{scan.table.connector}' is no source",
+                "join it: JOIN … FOR SYSTEM_TIME AS OF a processing time",
+            ).diagnostic(plan.text)
+            if problem not in problems:
+                problems.append(problem)
+    if problems:
+        raise PipelineError(problems)
 
 
 class _Recognition:

@@ -29,6 +29,7 @@ from flowrun.plan.tables import (
     create_source,
     declared_options,
     learn_secrets_of_options,
+    reading_role,
     secret_options,
     table_problems,
     watermark_problem,
@@ -223,7 +224,7 @@ class ScriptTables:
 
     def _scan(self, made: DeclaredTable, place: str) -> Scan:
         columns, options = made.columns, made.options
-        self.check(made, TableRole.SOURCE)
+        self.check(made, reading_role(made.table.reference.connector))
         watermark = columns.watermark
         if watermark is not None:
             watermark = replace(
@@ -258,7 +259,7 @@ class ScriptTables:
             for found in problems:
                 span = made.options.place_of(found, made.options.places.get("connector", made.name_span))
                 self._diagnostics.error(f"table '{made.table.name}': {found.message}", self._at(span), hint=found.hint)
-            made.checked[role] = not problems and (role is not TableRole.SOURCE or self._can_be_read(made))
+            made.checked[role] = not problems and (role is TableRole.SINK or self._can_be_read(made))
         return made.checked[role]
 
     def _can_be_read(self, made: DeclaredTable) -> bool:

@@ -13,11 +13,12 @@ from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column, read_schema
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
+from flowrun.frontend.yaml.tables.options import GivenOptions
 from flowrun.frontend.yaml.tables.tables import TableReader
 from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Scan, TableReference, WatermarkKind, WatermarkSpec
-from flowrun.plan.tables import TableRole, create_source, usable_connector, watermark_problem
+from flowrun.plan.tables import TableRole, create_source, reading_role, usable_connector, watermark_problem
 
 _KINDS_WITHOUT_DELAY = (WatermarkKind.MONOTONOUS, WatermarkKind.PUNCTUATED, WatermarkKind.SOURCE, WatermarkKind.NONE)
 
@@ -33,7 +34,8 @@ class SourceReader:
     def read(self, name: str, section: Section, at: Location) -> Scan | None:
         """The scan of a source; None if its columns are not known, which has been reported."""
         partition_keys = tuple(s.text for s in section.scalars("partition_by"))
-        found = self._tables.read(name, section, TableRole.SOURCE, partition_keys)
+        role = reading_role(section.text("connector") or "")
+        found = self._tables.read(name, section, role, partition_keys)
         self._tables.check_partitions(section)
         physical = self._physical(section)
         if physical is None:
@@ -49,12 +51,8 @@ class SourceReader:
             table, given = found
             sent = watermark is not None and watermark.kind is WatermarkKind.SOURCE
             table = replace(table, source_watermarks=sent)
-            try:
-                source = create_source(table, physical)
-            except OptionError as error:
-                given.report(error, section, self._diagnostics)
-            else:
-                self._check_layout(name, section, physical, source.schema)
+            if role is TableRole.SOURCE:
+                self._check_source(name, table, given, section, physical)
         else:
             table = TableReference(name, section.text("connector") or "", {})
         return Scan(
@@ -66,6 +64,16 @@ class SourceReader:
             watermark=watermark,
             declared=physical,
         )
+
+    def _check_source(
+        self, name: str, table: TableReference, given: GivenOptions, section: Section, physical: Schema
+    ) -> None:
+        try:
+            source = create_source(table, physical)
+        except OptionError as error:
+            given.report(error, section, self._diagnostics)
+        else:
+            self._check_layout(name, section, physical, source.schema)
 
     def _check_layout(self, name: str, section: Section, declared: Schema, actual: Schema) -> None:
         if actual.names != declared.names:
@@ -81,7 +89,7 @@ class SourceReader:
         if connector_name is None:
             return None
         try:
-            connector = usable_connector(connector_name, TableRole.SOURCE)
+            connector = usable_connector(connector_name, reading_role(connector_name))
         except OptionError:
             return None  # reported with the table
         if connector.default_schema is None:
