@@ -63,10 +63,11 @@ def lines_chunk(records: Sequence[bytes]) -> RecordChunk:
     >>> chunk.record(1), chunk.separated
     (b'bc', True)
     """
-    lengths = np.fromiter((len(r) for r in records), np.int64, len(records))
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
     stops = np.cumsum(lengths + 1) - 1
-    whole = all(b"\n" not in r and b"\r" not in r for r in records)
-    return RecordChunk(pa.py_buffer(b"\n".join(records)), stops - lengths, stops, whole)
+    lines = b"\n".join(records)
+    whole = lines.count(b"\n") == max(len(records) - 1, 0) and b"\r" not in lines
+    return RecordChunk(pa.py_buffer(lines), stops - lengths, stops, whole)
 
 
 def messages_chunk(payloads: pa.Array) -> RecordChunk:

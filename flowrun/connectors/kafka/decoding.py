@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.connector import PushedFilter
-from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordDecoder, messages_chunk
+from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChunk, RecordDecoder, lines_chunk
 from flowrun.connectors.formats.records import batch_of, reject_nulls
 from flowrun.connectors.kafka.layout import MessageLayout, RecordLayout
 from flowrun.connectors.kafka.messages import Messages
@@ -85,15 +86,15 @@ class MessageDecoder:
     def decode(self, messages: Messages) -> DecodedMessages:
         """The rows of messages. Never raises because of the data."""
         values = messages.values()
-        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        chunk = messages_chunk(values.drop_null() if values.null_count else values)
+        chunk, present = _chunk(values)
+        missing = len(messages) - len(present)
         decoded = self._value.decode(chunk)
         bad = {int(present[b.index]): (b.reason, chunk.record(b.index)) for b in decoded.bad}
         at = present[decoded.records]
         columns = {n: decoded.columns.column(i) for i, n in enumerate(self._value_columns.names)}
         kinds = decoded.kinds
-        if self._upsert and values.null_count:
-            at, columns, kinds = self._with_deletes(at, columns, values)
+        if self._upsert and missing:
+            at, columns, kinds = self._with_deletes(at, columns, np.setdiff1d(np.arange(len(messages)), present))
         elif self._upsert:
             kinds = pa.array(np.full(len(at), RowKind.UPDATE_AFTER, np.int8))
         if self._key is not None:
@@ -109,14 +110,13 @@ class MessageDecoder:
             messages.offsets[whole.records],
             tuple(self._bad(messages, b, bad) for b in whole.bad),
             int(messages.offsets[-1]) + 1,
-            0 if self._upsert else values.null_count,
+            0 if self._upsert else missing,
         )
 
     def _with_deletes(
-        self, at: Integers, columns: dict[str, pa.Array], values: pa.BinaryArray
+        self, at: Integers, columns: dict[str, pa.Array], gone: Integers
     ) -> tuple[Integers, dict[str, pa.Array], pa.Int8Array]:
-        """The rows with one more for each message without a value, whose columns are NULL."""
-        gone = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
+        """The rows with one more for each message without a value (`gone`), whose columns are NULL."""
         every = np.concatenate([at, gone])
         order = np.argsort(every, kind="stable")
         kinds = np.concatenate(
@@ -134,9 +134,7 @@ class MessageDecoder:
         bad: dict[int, tuple[str, bytes]],
     ) -> tuple[Integers, dict[str, pa.Array], pa.Int8Array | None]:
         """The rows with the columns of the key. Where the value has a column of the key, too, the value's counts, but not of deletions."""
-        keys = messages.keys()
-        present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
-        chunk = messages_chunk(keys.drop_null() if keys.null_count else keys)
+        chunk, present = _chunk(messages.keys())
         assert self._key is not None
         decoded = self._key.decode(chunk)
         for record_ in decoded.bad:
@@ -165,6 +163,14 @@ class MessageDecoder:
         if raw is None:
             raw = messages.messages[found.index].value() or b""
         return BadMessage(int(messages.offsets[found.index]), found.reason, raw)
+
+
+def _chunk(records: Sequence[bytes | None]) -> tuple[RecordChunk, Integers]:
+    """The records that are there, one a line as decoders like them best, and their positions."""
+    if None not in records:
+        return lines_chunk(cast(Sequence[bytes], records)), np.arange(len(records))
+    present = [i for i, record in enumerate(records) if record is not None]
+    return lines_chunk([records[i] or b"" for i in present]), np.array(present, np.int64)
 
 
 def _first_valid(value: pa.Array | None, key: pa.Array) -> pa.Array:

@@ -5,7 +5,7 @@ Apart from the methods of the client library's messages, which `map` calls, no P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,16 +56,13 @@ class Messages:
         count = int(np.searchsorted(self.offsets, offset))
         return Messages(self.partition, self.messages[:count], self.offsets[:count])
 
-    def values(self) -> pa.BinaryArray:
-        """Their values; NULL is a tombstone."""
-        return self._bytes(library().Message.value)
+    def values(self) -> list[bytes | None]:
+        """Their values; None is a tombstone."""
+        return list(map(library().Message.value, self.messages))
 
-    def keys(self) -> pa.BinaryArray:
+    def keys(self) -> list[bytes | None]:
         """Their keys; a message may have none."""
-        return self._bytes(library().Message.key)
-
-    def _bytes(self, part: Callable[[Any], bytes | None]) -> pa.BinaryArray:
-        return pa.array(list(map(part, self.messages)), pa.binary())
+        return list(map(library().Message.key, self.messages))
 
     def metadata(self, key: str) -> pa.Array:
         """One of `METADATA`, for each message."""
