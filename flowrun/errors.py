@@ -209,12 +209,23 @@ class StateError(FlowrunError):
 
 
 class PartitionLostError(FlowrunError):
-    """Rows of an exchange cannot be read any more: its producer, subtask `subtask` of data set `data_set_id`, has to make them again."""
+    """Rows of an exchange cannot be read any more: its producer, subtask `subtask` of data set `data_set_id`, has to make them again.
 
-    def __init__(self, message: str, *, data_set_id: str, subtask: int, hint: str | None = None) -> None:
+    `others` are further subtasks of the same data set of which this was noticed at the same time: their numbers, with spaces between them.
+    """
+
+    def __init__(
+        self, message: str, *, data_set_id: str, subtask: int, others: str = "", hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.data_set_id = data_set_id
         self.subtask = subtask
+        self.others = others
+
+    @property
+    def subtasks(self) -> tuple[int, ...]:
+        """All of them."""
+        return (self.subtask, *map(int, self.others.split()))
 
 
 class ClusterError(FlowrunError):

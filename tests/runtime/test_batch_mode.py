@@ -25,7 +25,7 @@ from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.job_status import JobResult
 from flowrun.runtime.jobmaster.job_state import JobStateOptions
 from flowrun.runtime.local_cluster import LocalCluster
-from flowrun.runtime.network import blocking
+from flowrun.runtime.network import partition_files
 
 BATCH = JobSettings(batch_mode=True, restart=RestartSettings("fixed_delay", attempts=3, delay_ms=0))
 
@@ -93,7 +93,7 @@ def test_files_go_when_they_have_been_read(tmp_path: Path) -> None:
     there: list[set[str]] = []
     graph, _ = three_stages(third=lambda _: there.append(files(tmp_path)), parallelism=1)
     run(graph, tmp_path)
-    assert there[-1] == {"middle>sink.0.-0.0-t.arrows"}, "those between source and middle are gone"
+    assert there[-1] == {"middle>sink.0.-0.0.arrows"}, "those between source and middle are gone"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,7 +179,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(tmp_path: Path, monke
         def __getattr__(self, name: str) -> Any:
             return FullDisk if name == "OSFile" else getattr(pa, name)
 
-    monkeypatch.setattr(blocking, "pa", Arrow())
+    monkeypatch.setattr(partition_files, "pa", Arrow())
     graph, _ = three_stages()
     graph = replace(graph, settings=replace(BATCH, restart=None))
     with pytest.raises(JobFailedError) as caught:

@@ -60,7 +60,7 @@ class Stages:
     def failed(self, error: BaseException) -> None:
         """A subtask failed. If that is because a partition cannot be read any more, who wrote it must do so again."""
         if isinstance(error, PartitionLostError):
-            self._complete.discard(PartitionId(error.data_set_id, error.subtask))
+            self._complete.difference_update(PartitionId(error.data_set_id, number) for number in error.subtasks)
 
     def lost(self, vertices: Iterable[ExecutionVertexId]) -> list[PartitionId]:
         """What these subtasks wrote is gone; gives the partitions that were complete."""

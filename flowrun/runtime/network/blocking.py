@@ -1,51 +1,58 @@
-"""Blocking subpartitions: spilled to disk while they are written, readable after the end, any number of times.
+"""Blocking subpartitions: spilled to disk while they are written, readable after the end, any number of times, by any process.
 
-Rows go to Arrow IPC streams in the partition's own folder, event times and row kinds as extra columns; events stay in memory
-with their place in the order. Small batches gather until they are worth a record in the file. Nothing is held in buffer pools, so a
-producer never waits for its consumer.
+Small batches gather until they are worth a record in the file (`partition_files.py`). Nothing is held in buffer pools, so a producer never
+waits for its consumer. What is complete needs its producer no more: a process that finds the files reads them, or serves them to others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, concat_batches
-from flowrun.errors import PartitionLostError
+from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import PartitionId
-from flowrun.runtime.network.buffer_pool import SharedSlots, slots_for
-from flowrun.runtime.network.spilled_rows import Layout, cannot_spill, from_columns, layout_of, to_columns
+from flowrun.runtime.network.batches import BatchDecoder
+from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, SLOT_BYTES, SharedSlots, slots_for
+from flowrun.runtime.network.cutting import rows_within
+from flowrun.runtime.network.events import decode_event
+from flowrun.runtime.network.partition_files import (
+    ItemKind,
+    Items,
+    StoredItem,
+    SubpartitionPath,
+    SubpartitionWriter,
+    checksum,
+    read_items,
+)
+from flowrun.runtime.network.spilled_rows import cannot_spill, layout_of
 from flowrun.runtime.network.subpartition import ANY_CREDIT, Control, Data, Settled
 
 WORTH_A_RECORD_ROWS = 8192
 """A record of a file has some hundred bytes beside its columns, and is a batch for who reads it."""
+_ANNOUNCED_RECORDS = 16
+"""How far a reader looks ahead for its backlog."""
 
 
 class BlockingSubpartition:
-    """Rows of one consumer in spill files. Written by one thread; views may be read by several.
+    """Rows of one consumer in a file. Written by one thread; views may be read by several.
 
     Args:
-        partition: that it is a part of.
-        index: its number there.
-        folder: of the files.
+        place: of the file.
     """
 
-    def __init__(self, partition: PartitionId, index: int, folder: Path) -> None:
-        self.partition = partition
-        self.name = f"{partition.data_set_id}-{partition.subtask}.{index}"
-        self._folder = folder
+    def __init__(self, place: SubpartitionPath) -> None:
+        self._place = place
+        self._writer = SubpartitionWriter(place)
         self._pending: list[RecordBatch] = []
         self._pending_rows = 0
         self._lock = threading.Lock()
-        self._writers: dict[Layout, tuple[pa.OSFile, pa.RecordBatchStreamWriter]] = {}
-        self._order: list[Layout | Event] = []
+        self._items: Items | None = None
         self._listeners: list[Callable[[], None]] = []
-        self._finished = False
         self._released = False
 
     @property
@@ -79,12 +86,10 @@ class BlockingSubpartition:
             return
         batch = concat_batches(self._pending)
         self._pending, self._pending_rows = [], 0
-        layout = layout_of(batch)
         try:
-            self._writer(layout, batch).write_batch(to_columns(batch))
+            self._writer.add(batch)
         except OSError as error:
-            raise cannot_spill("rows between two stages", self._folder, error) from error
-        self._order.append(layout)
+            raise self._cannot_spill(error) from error
 
     def try_pack(self, batch: RecordBatch, nbytes: int) -> bool:
         """Spill rows: they never need a slot."""
@@ -108,7 +113,7 @@ class BlockingSubpartition:
             ConnectorError: the disk does not take the rows before it.
         """
         self._write_pending()
-        self._order.append(event)
+        self._writer.add_event(event)
 
     def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
         """Nothing: what is read after its end, perhaps several times, belongs to no checkpoint."""
@@ -121,19 +126,24 @@ class BlockingSubpartition:
         """Nothing is shown before the end."""
         return False
 
+    @property
+    def finished_file(self) -> SubpartitionPath | None:
+        """Where the rows are; None while they are written."""
+        return None if self._items is None else self._place
+
     def finish(self) -> None:
-        """Close the files; views become readable.
+        """Close the file; views become readable.
 
         Raises:
             ConnectorError: the disk does not take the rest.
         """
         self._write_pending()
         try:
-            self._close_writers()
+            items = self._writer.finish()
         except OSError as error:
-            raise cannot_spill("rows between two stages", self._folder, error) from error
+            raise self._cannot_spill(error) from error
         with self._lock:
-            self._finished = True
+            self._items = items
             listeners = list(self._listeners)
         for listener in listeners:
             listener()
@@ -142,115 +152,148 @@ class BlockingSubpartition:
         """A reader from the beginning; it finds nothing until the producer has finished."""
         with self._lock:
             self._listeners.append(listener)
-            finished = self._finished
+            finished = self._items is not None
         if finished:
             listener()
-        return BlockingView(self)
+        return BlockingView(self._place, lambda: self._items)
 
     def release(self) -> None:
-        """Delete the files."""
+        """Delete the file."""
         with self._lock:
             if self._released:
                 return
             self._released = True
         self._pending.clear()
-        with contextlib.suppress(OSError):  # a full disk: the files go anyway
-            self._close_writers()
-        for has_timestamps in (False, True):
-            for has_kinds in (False, True):
-                self.path((has_timestamps, has_kinds)).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a full disk: the file goes anyway
+            self._writer.close()
+        self._place.remove()
 
-    @property
-    def is_readable(self) -> bool:
-        """Whether the producer has finished."""
-        return self._finished
+    def _cannot_spill(self, error: OSError) -> Exception:
+        return cannot_spill("rows between two stages", self._place.folder, error)
 
-    @property
-    def order(self) -> list[Layout | Event]:
-        """What follows what; complete once readable."""
-        return self._order
 
-    def path(self, layout: Layout) -> Path:
-        """The file of the batches of one layout."""
-        return self._folder / f"{self.name}-{'t' if layout[0] else ''}{'k' if layout[1] else ''}.arrows"
+class StoredPartition:
+    """A partition whose files were finished, in whichever process: for those that read it here, or from here.
 
-    def _writer(self, layout: Layout, batch: RecordBatch) -> pa.RecordBatchStreamWriter:
-        if layout not in self._writers:
-            os.makedirs(self._folder, exist_ok=True)
-            file = pa.OSFile(str(self.path(layout)), "wb")
-            self._writers[layout] = (file, pa.ipc.new_stream(file, to_columns(batch).schema))
-        return self._writers[layout][1]
+    Args:
+        folder: of the job.
+        partition: that is read.
+        attempt_id: that wrote it.
+    """
 
-    def _close_writers(self) -> None:
-        writers = list(self._writers.values())
-        self._writers.clear()
-        with contextlib.ExitStack() as closing:  # all of them, whatever one raises
-            for file, writer in writers:
-                closing.callback(file.close)
-                closing.callback(writer.close)
+    def __init__(self, folder: Path, partition: PartitionId, attempt_id: str) -> None:
+        self.name = str(partition)
+        self._folder = folder
+        self._partition = partition
+        self._attempt_id = attempt_id
+
+    def create_view(
+        self, subpartition: int, listener: Callable[[], None], urgent: Callable[[], None] | None = None
+    ) -> BlockingView:
+        """A reader of one subpartition from the beginning.
+
+        Raises:
+            PartitionLostError: its file is gone, was not finished, or is damaged.
+        """
+        place = SubpartitionPath(self._folder, self._partition, self._attempt_id, subpartition)
+        items = read_items(place)
+        listener()
+        return BlockingView(place, lambda: items)
 
 
 class BlockingView:
-    """One pass over a finished blocking subpartition; memory-mapped, so rows are read only when they are used."""
+    """One pass over a finished blocking subpartition. Rows are read when they are used, and checked.
 
-    def __init__(self, subpartition: BlockingSubpartition) -> None:
-        self._subpartition = subpartition
-        self._readers: dict[Layout, Iterator[pa.RecordBatch]] = {}
-        self._maps: list[pa.MemoryMappedFile] = []
+    Args:
+        place: of the file.
+        items: what is in it; None until it is finished.
+    """
+
+    def __init__(self, place: SubpartitionPath, items: Callable[[], Items | None]) -> None:
+        self._place = place
+        self._read_items = items
+        self._file: pa.OSFile | None = None
+        self._decoder = BatchDecoder()
         self._next = 0
+        self._sequence = 0
+        self._rest: RecordBatch | None = None
+        """What was too large for the reader's credit."""
         self._released = False
 
     @property
     def backlog(self) -> int:
-        """Not known before the rows are read: 0."""
-        return 0
+        """Slots that the next rows take, as far as it looks ahead."""
+        items = self._read_items()
+        if self._released or items is None:
+            return 0
+        ahead = items[self._next : self._next + _ANNOUNCED_RECORDS]
+        rest = 0 if self._rest is None else slots_for(self._rest.nbytes)
+        return rest + sum(slots_for(item.size) for item in ahead if item.kind == ItemKind.ROWS)
 
     def poll(self, max_rows: int, credit: int = ANY_CREDIT) -> Data | Control | None:
-        """See `SubpartitionView.poll`: one batch, as it was spilled, or one event at a time."""
-        if self._released or not self._subpartition.is_readable or self._next >= len(self._subpartition.order):
-            return None
-        item = self._subpartition.order[self._next]
-        if isinstance(item, tuple) and credit <= 0:
-            return None
-        sequence = self._next
-        self._next += 1
-        more = self._next < len(self._subpartition.order)
-        if isinstance(item, tuple):
-            batch = from_columns(self._read(item), item)
-            return Data((batch,), sequence, 0, more, slots_for(batch.nbytes))
-        return Control(item, sequence, 0, more)
-
-    def release(self) -> None:
-        """Close the files."""
-        self._released = True
-        self._readers.clear()
-        for mapped in self._maps:
-            mapped.close()
-        self._maps.clear()
-
-    def _read(self, layout: Layout) -> pa.RecordBatch:
-        """The next record of a file.
+        """See `SubpartitionView.poll`: one batch, as it was spilled, or one event at a time.
 
         Raises:
-            PartitionLostError: it is not there any more, or damaged.
+            PartitionLostError: the file is not there any more, or is damaged.
         """
-        path = self._subpartition.path(layout)
+        items = self._read_items()
+        if self._released or items is None:
+            return None
+        if self._rest is None:
+            while self._next < len(items) and items[self._next].kind == ItemKind.SCHEMA:
+                self._decoder.set_schema(pa.py_buffer(items[self._next].content))
+                self._next += 1
+            if self._next >= len(items):
+                return None
+            item = items[self._next]
+            if item.kind == ItemKind.EVENT:
+                self._next += 1
+                event = decode_event(memoryview(item.content))
+                return Control(event, self._number(1), self.backlog, self._next < len(items))
+            if credit <= 0:
+                return None
+            self._next += 1
+            self._rest = self._read(item)
+        elif credit <= 0:
+            return None
+        batch, self._rest = self._cut(self._rest, credit)
+        more = self._rest is not None or self._next < len(items)
+        return Data((batch,), self._number(1), self.backlog, more, slots_for(batch.nbytes))
+
+    def release(self) -> None:
+        """Close the file."""
+        self._released = True
+        self._rest = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _number(self, count: int) -> int:
+        number = self._sequence
+        self._sequence += count
+        return number
+
+    def _cut(self, batch: RecordBatch, credit: int) -> tuple[RecordBatch, RecordBatch | None]:
+        """As many rows as there is credit for, at least one; and the rest."""
+        if slots_for(batch.nbytes) <= credit:
+            return batch, None
+        rows = rows_within(batch, credit * SLOT_BYTES - BATCH_OVERHEAD_BYTES)
+        return (batch, None) if rows >= batch.num_rows else (batch.slice(0, rows), batch.slice(rows))
+
+    def _read(self, item: StoredItem) -> RecordBatch:
+        """The next record of the file."""
         try:
-            if layout not in self._readers:
-                mapped = pa.memory_map(str(path))
-                self._maps.append(mapped)
-                self._readers[layout] = iter(pa.ipc.open_stream(mapped))
-            return next(self._readers[layout])
+            if self._file is None:
+                self._file = pa.OSFile(str(self._place.path))
+            data = self._file.read_buffer(item.size)
         except FileNotFoundError as error:
-            raise _lost(self._subpartition.partition, path, "is gone") from error
-        except (OSError, pa.ArrowException, StopIteration) as error:
-            raise _lost(self._subpartition.partition, path, f"is damaged: {error}") from error
-
-
-def _lost(partition: PartitionId, path: Path, cause: str) -> PartitionLostError:
-    return PartitionLostError(
-        f"spilled rows are lost: {path} {cause}",
-        data_set_id=partition.data_set_id,
-        subtask=partition.subtask,
-        hint="keep other programs away from that folder, or set TMPDIR to another one; with a restart strategy they are made again",
-    )
+            raise self._place.lost("is gone") from error
+        except OSError as error:
+            raise self._place.lost(f"cannot be read: {error}") from error
+        if data.size != item.size or checksum(data) != item.checksum:
+            raise self._place.lost("is damaged: what is read is not what was written")
+        try:
+            (batch,) = self._decoder.batches(data)
+        except (ClusterError, ValueError) as error:
+            raise self._place.lost(f"is damaged: {error}") from error
+        return batch

@@ -23,6 +23,7 @@ from flowrun.runtime.network.channel import InputChannel, LocalInputChannel, Ope
 from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
 from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.partition_files import SubpartitionPath
 from flowrun.runtime.network.shuffle import Locations
 from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
 from flowrun.runtime.timers import TimerThread
@@ -71,7 +72,8 @@ class NetworkEnvironment:
         subpartitions: list[Subpartition] = []
         for index, name in enumerate(names):
             if description.type is ResultType.BLOCKING:
-                subpartitions.append(BlockingSubpartition(description.id, index, self.spill_folder()))
+                place = SubpartitionPath(self.spill_folder(), description.id, attempt_id, index)
+                subpartitions.append(BlockingSubpartition(place))
             else:
                 subpartitions.append(PipelinedSubpartition(name, pool.recycle))
         partition = ResultPartition(

@@ -27,6 +27,7 @@ from flowrun.runtime.network.barriers import as_unaligned
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool, LocalBufferPool
 from flowrun.runtime.network.partition import MIN_LINGER_MS, WORTH_A_WAKE_UP_ROWS, ResultPartition
+from flowrun.runtime.network.partition_files import SubpartitionPath
 from flowrun.runtime.network.subpartition import (
     Control,
     Data,
@@ -168,7 +169,7 @@ def test_a_stuck_barrier_is_settled_when_its_consumer_is_gone(make: Callable[...
 
 
 def test_blocking_partitions_belong_to_no_checkpoint(tmp_path: Path) -> None:
-    spilled, found = BlockingSubpartition(PartitionId("d", 0), 0, tmp_path), list[object]()
+    spilled, found = BlockingSubpartition(SubpartitionPath(tmp_path, PartitionId("d", 0), "first", 0)), list[object]()
     spilled.add(rows([1]), 0, 0)
     spilled.add_barrier(CheckpointBarrier(1, 0, CheckpointOptions(alignment_timeout_ms=10)), found.append)
     spilled.overtake(1)
@@ -307,7 +308,7 @@ def test_elements_are_numbered(make: Callable[..., Bench]) -> None:
 
 
 def test_a_blocking_subpartition_is_spilled_and_can_be_read_again(tmp_path: Path) -> None:
-    spilled = BlockingSubpartition(PartitionId("d", 0), 0, tmp_path)
+    spilled = BlockingSubpartition(SubpartitionPath(tmp_path, PartitionId("d", 0), "first", 0))
     heard: list[int] = []
     first = spilled.create_view(lambda: heard.append(1))
     plain = rows([1, 2])
