@@ -59,6 +59,7 @@ class WorkerRegistration:
         data_address: of its data server.
         slots: how many it has.
         resources: what they divide among them.
+        host_folder: names the folder where its blocking partitions outlive it; workers with the same one read them. Empty: they do not.
     """
 
     worker: str
@@ -67,6 +68,7 @@ class WorkerRegistration:
     data_address: str
     slots: int
     resources: ResourceProfile = ResourceProfile()
+    host_folder: str = ""
 
 
 @record

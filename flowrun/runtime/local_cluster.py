@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -22,14 +22,15 @@ from flowrun.core.elements import CheckpointBarrier
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile, ResourceSpec
 from flowrun.errors import InternalError
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId, build_execution_graph
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.jobmaster.create_job_master import create_job_master
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
+from flowrun.runtime.jobmaster.job_tasks import WorkerPlaces
 from flowrun.runtime.jobmaster.main_thread import JobMasterThreads
-from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecutorGateway
+from flowrun.runtime.messages import JobMasterGateway, ResultPartitionId, TaskDeployment, TaskExecutorGateway
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
@@ -127,7 +128,7 @@ class LocalTaskExecutor:
             self._tasks[deployment.attempt_id] = task
         task.thread.start()
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
         """Delete blocking partitions."""
         self._network.release_partitions(partitions)
 
@@ -197,8 +198,8 @@ class LocalTaskExecutor:
             task.give_up()
         return tuple(described)
 
-    def end(self, stuck: Sequence[str]) -> None:
-        """Join all threads but those of `stuck` attempts, and free the network."""
+    def end(self, stuck: Sequence[str], *, keep_files: bool = False) -> None:
+        """Join all threads but those of `stuck` attempts, and free the network; see `ShuffleEnvironment.release`."""
         with self._lock:
             tasks = dict(self._tasks)
             self._tasks.clear()
@@ -206,7 +207,7 @@ class LocalTaskExecutor:
             if attempt_id not in stuck:
                 task.thread.join()
         self._uploads.shutdown(wait=not stuck)
-        self._network.release()
+        self._network.release(keep_files=keep_files)
 
     def _forget_earlier(self, vertex: ExecutionVertexId) -> None:
         """Drop attempts of a subtask before its next one: they have told their end, so their threads are about to."""
@@ -246,7 +247,7 @@ class JobSurroundings:
         timers: for periodic work.
         slots: whoever has slots.
         metrics: of the job.
-        address_of: worker → address of its data server.
+        places: knows where workers are; None: all subtasks run in this process.
         threads: what the job master does on; None: threads of its own.
     """
 
@@ -254,7 +255,7 @@ class JobSurroundings:
     timers: TimerThread
     slots: SlotProvider
     metrics: MetricRegistry
-    address_of: Callable[[str], str] = lambda _: ""
+    places: WorkerPlaces | None = None
     threads: JobMasterThreads | None = None
 
 
@@ -287,7 +288,7 @@ def start_job(
             slots=surroundings.slots,
             on_end=executor.end,
             describe_stuck=executor.describe_stuck,
-            address_of=surroundings.address_of,
+            places=surroundings.places,
             hooks=hooks,
             threads=surroundings.threads,
         )

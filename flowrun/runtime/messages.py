@@ -21,20 +21,32 @@ from flowrun.state.checkpoints import KeptElement, KeyedTableState, SubtaskSnaps
 
 
 @record
+class ResultPartitionId:
+    """What one attempt of a producer writes for one edge of the job."""
+
+    partition: PartitionId
+    attempt_id: str
+
+
+@record
 class PartitionLocation:
     """Where a subtask finds one partition that it reads.
 
     Attributes:
         partition: what is read.
         attempt_id: the execution of its producer that writes it, or wrote it.
-        worker: the process that this execution was deployed to, as `AllocatedSlot.worker` names it.
+        worker: the process that this execution was deployed to, as `AllocatedSlot.worker` names it; or one that reads its files.
         address: of that process's data server; empty: it has none, or nothing is known of it.
+        host_folder: where the files of a blocking partition outlive the process that writes them; empty: they do not.
+        only_files: the process that wrote it is gone.
     """
 
     partition: PartitionId
     attempt_id: str
     worker: str
     address: str = ""
+    host_folder: str = ""
+    only_files: bool = False
 
 
 @record
@@ -198,7 +210,7 @@ class TaskExecutorGateway(Protocol):
         """Create a subtask and start its thread."""
         ...
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
         """Delete blocking partitions: nobody reads them any more."""
         ...
 

@@ -11,7 +11,6 @@ from functools import partial
 from flowrun.api.source import Split
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import ClusterError
-from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.cluster.job_files import NO_FILES, JobFiles
 from flowrun.runtime.cluster.resource_manager import ConnectedWorker, ResourceManager
 from flowrun.runtime.cluster_messages import (
@@ -24,7 +23,8 @@ from flowrun.runtime.cluster_messages import (
     tasks_endpoint,
 )
 from flowrun.runtime.jobmaster.job_master import JobMaster
-from flowrun.runtime.messages import JobMasterGateway, TaskDeployment, TaskExecutorGateway
+from flowrun.runtime.jobmaster.scheduler_events import WorkerLost
+from flowrun.runtime.messages import JobMasterGateway, ResultPartitionId, TaskDeployment, TaskExecutorGateway
 from flowrun.runtime.metric_reports import MetricReports, MetricsReport
 
 Tell = Callable[[ConnectedWorker], None]
@@ -83,7 +83,7 @@ class JobWorkers:
     def connect(self, job_master: JobMaster) -> None:
         """Set whom subtasks report to; before the first deployment."""
         self._job_master = job_master
-        self._manager.listen(self._opening.job_id, self._lose)
+        self._manager.listen(self._opening.job_id, self)
 
     def deploy(self, deployment: TaskDeployment) -> None:
         """Have a worker start a subtask.
@@ -102,7 +102,7 @@ class JobWorkers:
             self._places[deployment.attempt_id] = tasks
         tasks.deploy(deployment)
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
         """Have every worker delete these partitions, wherever they are."""
         for worker in self._all():
             tasks = worker.connection.gateway(TaskExecutorGateway, tasks_endpoint(self._opening.job_id))
@@ -154,7 +154,8 @@ class JobWorkers:
     def end(self, stuck: Sequence[str]) -> None:
         """The job is over: have every worker join its threads but those of `stuck` attempts, and free what the job had.
 
-        Those that do not answer are waited for together, for as long as one call may take.
+        Files of workers that are gone are deleted by those that are left on their hosts. Workers that do not answer are waited for
+        together, for as long as one call may take.
         """
         job_id = self._opening.job_id
         self._manager.forget(job_id)
@@ -169,11 +170,23 @@ class JobWorkers:
             worker.connection.withdraw(job_observer_endpoint(job_id))
             worker.connection.withdraw(job_files_endpoint(job_id))
 
-        workers = self._all()
+        workers = self._manager.workers
         self._tell_all(close, workers)
         for worker in workers:
             if worker.name in reports:
                 self._metrics.add(worker.name, reports[worker.name])
+
+    def lose_worker(self, lost: WorkerLost) -> None:
+        """See `WorkerListener`."""
+        with self._lock:
+            self._opened.pop(lost.worker, None)
+        assert self._job_master is not None
+        self._job_master.lose_worker(lost)
+
+    def find_host_folder(self, host_folder: str) -> None:
+        """See `WorkerListener`."""
+        assert self._job_master is not None
+        self._job_master.find_host_folder(host_folder)
 
     def report_metrics(self, worker: str, report: MetricsReport) -> None:
         """See `JobObserverGateway`; comes from the reader threads of connections."""
@@ -195,12 +208,6 @@ class JobWorkers:
             tasks = self._places.get(attempt_id)
         if tasks is not None:
             _unless_gone(lambda: call(tasks))
-
-    def _lose(self, worker: str, reason: str) -> None:
-        with self._lock:
-            self._opened.pop(worker, None)
-        assert self._job_master is not None
-        self._job_master.lose_worker(worker, reason)
 
     def _all(self) -> list[ConnectedWorker]:
         with self._lock:

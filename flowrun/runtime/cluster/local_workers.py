@@ -33,6 +33,7 @@ from flowrun.runtime.cluster.task_executor import JobGraphs
 from flowrun.runtime.cluster.worker_process import ROLE, WorkerPlan, run_worker
 from flowrun.runtime.cluster_messages import JobObserverGateway, JobOpening, ResourceManagerGateway, WorkerGateway
 from flowrun.runtime.messages import JobMasterGateway, TaskExecutorGateway
+from flowrun.runtime.network.host_folder import new_host_folder, remove_owned
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -87,7 +88,7 @@ class LocalWorkers:
     ) -> None:
         check_no_threads()
         self.numbers = numbers
-        self._folder = private_folder("flowrun-workers-")
+        self._folder, self._host_folder = private_folder("flowrun-workers-"), new_host_folder()
         self._address = UnixAddress(str(self._folder / "manager"))
         self._credentials = Credentials(secret_of_text(text_of_new_secret(), "this run"))
 
@@ -95,13 +96,20 @@ class LocalWorkers:
             return job_graph if opening.text is None or compile is None else compile(opening, fetch)
 
         plan = WorkerPlan(
-            graphs, numbers.slots, numbers.resources, self._folder, self._address, self._credentials, board
+            graphs,
+            numbers.slots,
+            numbers.resources,
+            self._folder,
+            self._address,
+            self._credentials,
+            board,
+            self._host_folder,
         )
         try:
             _prepare(job_graph)
-            self._forks = ForkServer(partial(run_worker, plan), self._remove_folder)
+            self._forks = ForkServer(partial(run_worker, plan), self._remove_folders)
         except BaseException:
-            shutil.rmtree(self._folder)
+            self._remove_folders()
             raise
         finally:
             gc.unfreeze()
@@ -179,10 +187,11 @@ class LocalWorkers:
         self._forks.close()
         if self._server is not None:
             self._server.close()
-        self._remove_folder()
+        self._remove_folders()
 
-    def _remove_folder(self) -> None:
+    def _remove_folders(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        remove_owned(self._host_folder.path)
 
     def _spawn(self) -> None:
         with self._changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
@@ -15,16 +16,30 @@ from flowrun.runtime.cluster_messages import (
     WorkerGateway,
     WorkerRegistration,
 )
+from flowrun.runtime.jobmaster.job_tasks import WorkerPlace
+from flowrun.runtime.jobmaster.scheduler_events import WorkerLost
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.heartbeats import Heartbeats
 from flowrun.runtime.rpc.link import Link
 from flowrun.runtime.slot_pool import LocalSlots, SlotPool
 from flowrun.runtime.timers import TimerThread
 
-LossListener = Callable[[str, str], None]
-"""Is told of a worker that is gone: its name, and why as a clause. By any thread; must not block."""
+REMEMBERED_WORKERS = 10_000
+"""That are gone: so long it is known where their partitions are."""
 
 _log = logging.getLogger(__name__)
+
+
+class WorkerListener(Protocol):
+    """Is told of workers, by any thread; must not block."""
+
+    def lose_worker(self, lost: WorkerLost) -> None:
+        """A worker is gone."""
+        ...
+
+    def find_host_folder(self, host_folder: str) -> None:
+        """A worker has come that reads this folder."""
+        ...
 
 
 @record(eq=False)
@@ -64,7 +79,9 @@ class ResourceManager:
         self._why_closed = why_closed
         self._lock = threading.Lock()
         self._workers: dict[str, ConnectedWorker] = {}
-        self._listeners: dict[str, LossListener] = {}
+        self._gone: dict[str, str] = {}
+        """Workers that are gone → the folders where their partitions are."""
+        self._listeners: dict[str, WorkerListener] = {}
         self._slots_each: int | None = None
 
     def accept(self, connection: RpcConnection) -> None:
@@ -83,6 +100,9 @@ class ResourceManager:
             self._workers[registration.worker] = worker
             slots = self._slots_each or registration.slots
             self.slots.add_worker(registration.worker, slots, registration.resources)
+            listeners = list(self._listeners.values()) if registration.host_folder else []
+        for listener in listeners:
+            listener.find_host_folder(registration.host_folder)
         _log.info("%s offers %d slots", worker, slots)
         connection.on_close(lambda reason: self._closed(worker, reason))
 
@@ -112,13 +132,24 @@ class ResourceManager:
         with self._lock:
             return list(self._workers.values())
 
-    def address_of(self, name: str) -> str:
-        """The address of a worker's data server; empty if it is gone, which its job is told of."""
+    def place_of(self, worker: str) -> WorkerPlace:
+        """Where what a worker has written is read: by itself, or, when it is gone, by another one of its host."""
         with self._lock:
-            found = self._workers.get(name)
-        return "" if found is None else found.registration.data_address
+            found = self._workers.get(worker)
+            if found is not None:
+                return WorkerPlace(worker, found.registration.data_address, found.registration.host_folder)
+            folder = self._gone.get(worker, "")
+            heir = self._reader_of(folder)
+        if heir is None:
+            return WorkerPlace(worker, "", folder, is_gone=True)
+        return WorkerPlace(heir.name, heir.registration.data_address, folder, is_gone=True)
 
-    def listen(self, job_id: str, listener: LossListener) -> None:
+    def reaches(self, host_folder: str) -> bool:
+        """Whether a worker is there that reads a folder."""
+        with self._lock:
+            return self._reader_of(host_folder) is not None
+
+    def listen(self, job_id: str, listener: WorkerListener) -> None:
         """Have a job told of every worker that is lost."""
         with self._lock:
             self._listeners[job_id] = listener
@@ -158,11 +189,22 @@ class ResourceManager:
             if self._workers.get(worker.name) is not worker:
                 return
             del self._workers[worker.name]
+            folder = worker.registration.host_folder
+            if folder:
+                self._gone[worker.name] = folder
+                while len(self._gone) > REMEMBERED_WORKERS:
+                    del self._gone[next(iter(self._gone))]
+            lost = WorkerLost(worker.name, f"{worker}: {reason}", folder, self._reader_of(folder) is not None)
             listeners = list(self._listeners.values())
         _log.warning("%s is lost: %s", worker, reason)
         self.slots.remove_worker(worker.name)
         for listener in listeners:
-            listener(worker.name, f"{worker}: {reason}")
+            listener.lose_worker(lost)
+
+    def _reader_of(self, host_folder: str) -> ConnectedWorker | None:
+        """A worker that reads a folder."""
+        workers = self._workers.values() if host_folder else ()
+        return next((worker for worker in workers if worker.registration.host_folder == host_folder), None)
 
 
 def take_on(link: Link, accept: Callable[[RpcConnection], None], timers: TimerThread) -> None:

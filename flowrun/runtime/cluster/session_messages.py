@@ -78,3 +78,7 @@ class TaskManagerGateway(Protocol):
     def start_worker(self, assignment: WorkerAssignment) -> None:
         """Have a new process serve a job manager; it ends with the connection to that."""
         ...
+
+    def forget_job_manager(self, job_manager: str) -> None:
+        """A job manager at this address is no more: delete what its workers have left."""
+        ...

@@ -11,6 +11,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import field
 
 from flowrun.core.record import record
@@ -118,12 +119,16 @@ class SessionSlots:
                 known.slots = slots
             else:
                 self._jobs[job_id] = Requirement(job_manager, slots)
+        if known is not None and known.job_manager != job_manager:
+            self._forget_files(known)
         self._assign()
 
     def forget(self, job_id: str) -> None:
-        """A job needs no slots any more; its workers end by themselves. Idempotent."""
+        """A job needs no slots any more; its workers end by themselves, and what they have left is deleted. Idempotent."""
         with self._lock:
-            self._jobs.pop(job_id, None)
+            gone = self._jobs.pop(job_id, None)
+        if gone is not None:
+            self._forget_files(gone)
         self._assign()
 
     def end_worker(self, manager: TaskManagerSlots, worker: str, how: str, *, failed: bool) -> None:
@@ -150,6 +155,11 @@ class SessionSlots:
             free = sum(m.free for m in self._managers.values())
         managers = "no task manager is there" if not total else f"{free} of {total} are free"
         return f"slots: needs {job.slots}, has {job.workers}, {managers}"
+
+    def _forget_files(self, gone: Requirement) -> None:
+        for manager in self.task_managers:
+            with suppress(ClusterError):  # it is gone, and its files with it
+                manager.gateway.forget_job_manager(gone.job_manager)
 
     def _wake(self, manager: TaskManagerSlots, worker: str) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from flowrun.api.source import Split
 from flowrun.core.clock import ForwardClock
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import ConnectionOverError, InternalError
-from flowrun.graph.execution_graph import PartitionId, build_execution_graph
+from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.job_files import FetchFile
@@ -34,6 +34,7 @@ from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     CommittablesReport,
     JobMasterGateway,
+    ResultPartitionId,
     SplitRequest,
     TaskDeployment,
     TaskExecutorGateway,
@@ -133,10 +134,15 @@ class TaskExecutor:
             thread.end()
         with self._lock:
             job = self._jobs.pop(job_id, None)
-        return MetricsReport() if job is None else job.close(stuck)
+        report = MetricsReport() if job is None else job.close(stuck)
+        self._data.remove_files(job_id)  # of workers that are gone, too
+        return report
 
     def close(self) -> None:
-        """The job manager is gone: cancel all subtasks, and free what their jobs had. Idempotent."""
+        """The job manager is gone: cancel all subtasks, and free what their jobs had. Idempotent.
+
+        Files that other processes of this host can read stay: the job may go on without this one.
+        """
         with self._lock:
             threads, self._threads = list(self._threads.values()), {}
         for thread in threads:
@@ -146,7 +152,7 @@ class TaskExecutor:
         for job in jobs:
             job.executor.cancel_all()
         for job in jobs:
-            job.close(())
+            job.close((), keep_files=True)
 
     def _host(self, opening: JobOpening, job_master: JobMasterGateway) -> _HostedJob:
         files = self._connection.gateway(JobFilesGateway, job_files_endpoint(opening.job_id))
@@ -238,12 +244,12 @@ class _HostedJob:
         self._closed = False
         self._report_later()
 
-    def close(self, stuck: Sequence[str]) -> MetricsReport:
+    def close(self, stuck: Sequence[str], *, keep_files: bool = False) -> MetricsReport:
         """End it; gives the last metrics."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self.executor.end(stuck)
+        self.executor.end(stuck, keep_files=keep_files)
         with suppress(OSError, ValueError):  # nobody reads it any more
             sys.stdout.flush()  # what functions have printed without a line's end: this process may be killed from now on
         return read_report(self._metrics)
@@ -318,7 +324,7 @@ class _Refusing:
         """Report why it cannot be."""
         _report_failure(self._job_master, deployment, self._error)
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
         """There are none."""
 
     def cancel(self, attempt_id: str) -> None:

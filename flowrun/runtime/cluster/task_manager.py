@@ -18,14 +18,17 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
+from typing import NoReturn
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, RefusedError
 from flowrun.runtime.cluster.fork_server import check_no_threads, die_with_parent, end_process
 from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
-from flowrun.runtime.cluster.task_manager_workers import serve_dispatcher, serve_with_processes
+from flowrun.runtime.cluster.task_manager_workers import of_job_manager, serve_dispatcher, serve_with_processes
 from flowrun.runtime.cluster.worker_process import ROLE, WorkerOffer, serve_job_manager
+from flowrun.runtime.network.host_folder import HostFolder, clear_owned, new_host_folder, remove_owned
 from flowrun.runtime.rpc.address import Address
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, Link, open_link
@@ -61,21 +64,33 @@ class TaskManagerOptions:
 def run_task_manager(options: TaskManagerOptions) -> None:
     """Run sessions one after the other until a signal ends this process. To be called before the process starts a thread.
 
+    What a session has spilled is there for the next one, unless the job manager was gone.
+
     Raises:
         ClusterError: no job manager was found in time, or it refuses this process.
     """
     check_no_threads()
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
+    folder = new_host_folder()
+    try:
+        _run_sessions(options, folder)
+    finally:
+        remove_owned(folder.path)
+
+
+def _run_sessions(options: TaskManagerOptions, folder: HostFolder) -> NoReturn:
     while True:
-        code = _run_session(options)
-        if code != 0:
+        code = _run_session(options, folder)
+        if code == 0:
+            clear_owned(folder.path)
+        else:
             how = f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
             _log.warning("the process that ran subtasks %s: another takes its place", how)
             time.sleep(_AFTER_A_DEATH_S)
 
 
-def _run_session(options: TaskManagerOptions) -> int:
+def _run_session(options: TaskManagerOptions, folder: HostFolder) -> int:
     """Run a session to its end in a process of its own; gives its exit code, or minus the signal that ended it.
 
     Raises:
@@ -87,7 +102,7 @@ def _run_session(options: TaskManagerOptions) -> int:
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
-        end_process(lambda: _session(options, parent, write_end))
+        end_process(lambda: _session(options, folder, parent, write_end))
     os.close(write_end)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -137,13 +152,13 @@ def find_job_manager(
         pause = min(2 * pause, LONGEST_RETRY_S)
 
 
-def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
+def _session(options: TaskManagerOptions, folder: HostFolder, parent: int, reasons: int) -> None:
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent answers them, and ends this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     die_with_parent(parent)
     name = f"{socket.gethostname()[:40]}-{secrets.token_hex(3)}"
-    offer = options.offer
+    offer = replace(options.offer, host_folder=folder)
     try:
         link, address = find_job_manager(
             options.job_managers, Introduction(ROLE, name), offer.credentials, options.patience_s
@@ -153,7 +168,7 @@ def _session(options: TaskManagerOptions, parent: int, reasons: int) -> None:
         elif offer.slots > 1:
             reason = serve_with_processes(link, address, offer, name)
         else:
-            reason = serve_job_manager(link, offer, name)
+            reason = serve_job_manager(link, of_job_manager(offer, str(address)), name)
     except ClusterError as error:
         os.write(reasons, f"{error.message}\n{error.hint or ''}".encode()[:_MOST_REASON_BYTES])
         os._exit(_GAVE_UP)

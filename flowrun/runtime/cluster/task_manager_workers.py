@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -23,6 +24,7 @@ from flowrun.runtime.cluster.session_messages import (
     WorkerAssignment,
 )
 from flowrun.runtime.cluster.worker_process import ROLE, WorkerOffer, serve_job_manager
+from flowrun.runtime.network.host_folder import HostFolder, remove_rest
 from flowrun.runtime.rpc.address import Address, TcpAddress, parse_address
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -50,7 +52,7 @@ def serve_dispatcher(link: Link, dispatcher: Address, offer: WorkerOffer, name: 
         offer: what this task manager brings.
         name: of this task manager, unique in the cluster.
     """
-    forks = ForkServer(partial(_run_worker, offer, dispatcher))
+    forks = ForkServer(partial(_run_worker, offer, dispatcher), partial(_remove_rest, offer))
     connection = RpcConnection(link)
     reasons: list[str] = []
     gone = threading.Event()
@@ -59,7 +61,7 @@ def serve_dispatcher(link: Link, dispatcher: Address, offer: WorkerOffer, name: 
         reasons.append(reason)
         gone.set()
 
-    workers = _Workers(forks, connection)
+    workers = _Workers(forks, connection, offer.host_folder)
     connection.serve(TASK_MANAGER, TaskManagerGateway, workers)
     connection.on_close(hear)
     clock = ForwardClock(SystemClock())
@@ -89,7 +91,7 @@ def serve_with_processes(link: Link, job_manager: Address, offer: WorkerOffer, n
         name: of this task manager, unique in the cluster.
     """
     link.stream.close()
-    forks = ForkServer(partial(_run_worker, offer, job_manager))
+    forks = ForkServer(partial(_run_worker, offer, job_manager), partial(_remove_rest, offer))
     workers = _WorkersOfOneJob(forks)
     forks.listen(workers.hear)
     try:
@@ -153,6 +155,7 @@ class _Workers:
 
     forks: ForkServer
     connection: RpcConnection
+    host_folder: HostFolder | None
 
     def start_worker(self, assignment: WorkerAssignment) -> None:
         """See `TaskManagerGateway`."""
@@ -160,6 +163,11 @@ class _Workers:
             self.forks.spawn(_as_text(assignment))
         except ClusterError as error:
             self.connection.close(error.message)  # the session begins anew
+
+    def forget_job_manager(self, job_manager: str) -> None:
+        """See `TaskManagerGateway`."""
+        if self.host_folder is not None:
+            shutil.rmtree(self.host_folder.within(job_manager).path, ignore_errors=True)
 
     def hear(self, event: ForkEvent) -> None:
         """Something has become of a process."""
@@ -184,8 +192,21 @@ def _run_worker(offer: WorkerOffer, dispatcher: Address, text: str) -> None:
     except ClusterError as error:  # such as that the job is over
         _log.warning("worker %s does not reach its job manager: %s", assignment.worker, error.message)
         sys.exit(UNREACHABLE)
-    serve_job_manager(link, replace(offer, slots=assignment.slots), assignment.worker)
+    offer = of_job_manager(replace(offer, slots=assignment.slots), assignment.job_manager)
+    serve_job_manager(link, offer, assignment.worker)
     os._exit(0)  # subtasks may still be at work: nobody needs them
+
+
+def of_job_manager(offer: WorkerOffer, job_manager: str) -> WorkerOffer:
+    """An offer to one job manager: its jobs have a folder of their own."""
+    folder = offer.host_folder
+    return offer if folder is None else replace(offer, host_folder=folder.within(job_manager))
+
+
+def _remove_rest(offer: WorkerOffer) -> None:
+    """All workers have ended: delete what they have spilled, if the task manager itself is gone, and so nobody else does."""
+    if offer.host_folder is not None:
+        remove_rest(offer.host_folder.path)
 
 
 def _reachable(place: Address, dispatcher: Address) -> Address:

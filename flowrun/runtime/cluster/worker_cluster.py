@@ -130,7 +130,7 @@ class WorkerCluster:
             self._text,
         )
         executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock), self._files)
-        surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager.address_of)
+        surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager)
         graph = build_execution_graph(opened.job_graph)
         return start_job(opened, graph, executor, surroundings, job_id=job_id, hooks=hooks)
 

@@ -23,6 +23,7 @@ from flowrun.runtime.cluster_messages import (
     WorkerRegistration,
 )
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
+from flowrun.runtime.network.host_folder import HostFolder
 from flowrun.runtime.network.remote.data_server import DataServer
 from flowrun.runtime.rpc.address import Address, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -51,6 +52,7 @@ class WorkerPlan:
         manager: where the job manager listens.
         credentials: of this run.
         board: where subtasks note what they are doing.
+        host_folder: of the command: what is spilled there can be read when the worker is gone.
     """
 
     graphs: JobGraphs
@@ -60,6 +62,7 @@ class WorkerPlan:
     manager: UnixAddress
     credentials: Credentials
     board: JobBoard | None
+    host_folder: HostFolder
 
 
 @record(eq=False)
@@ -74,6 +77,7 @@ class WorkerOffer:
         resources: what the slots divide among them.
         board: where subtasks note what they are doing; None if no watchdog reads that.
         lz4: compress the rows that others read.
+        host_folder: of who outlives the worker: what is spilled there can be read when that is gone; None: it is lost with it.
     """
 
     data_address: Address
@@ -83,6 +87,7 @@ class WorkerOffer:
     resources: ResourceProfile = ResourceProfile()
     board: JobBoard | None = None
     lz4: bool = False
+    host_folder: HostFolder | None = None
 
 
 def run_worker(plan: WorkerPlan, name: str) -> None:
@@ -92,7 +97,15 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
         ClusterError: it does not answer.
     """
     data_address = UnixAddress(str(plan.folder / name))
-    offer = WorkerOffer(data_address, plan.credentials, plan.slots, plan.graphs, plan.resources, plan.board)
+    offer = WorkerOffer(
+        data_address,
+        plan.credentials,
+        plan.slots,
+        plan.graphs,
+        plan.resources,
+        plan.board,
+        host_folder=plan.host_folder,
+    )
     own, roles = Introduction(ROLE, name), frozenset({"jobmanager"})
     serve_job_manager(open_link(plan.manager, own, Purpose.CONTROL, plan.credentials, roles=roles), offer, name)
     os._exit(0)  # subtasks may still be at work: nobody needs them
@@ -114,7 +127,8 @@ def serve_job_manager(link: Link, offer: WorkerOffer, name: str) -> str:
     _print_whole_lines()
     clock = ForwardClock(SystemClock())
     timers = TimerThread(clock)
-    data = DataServer(offer.data_address, Introduction(ROLE, name), offer.credentials, timers, lz4=offer.lz4)
+    own, folder = Introduction(ROLE, name), offer.host_folder
+    data = DataServer(offer.data_address, own, offer.credentials, timers, lz4=offer.lz4, host_folder=folder)
     connection = RpcConnection(link)
     executor = TaskExecutor(
         name,
@@ -138,8 +152,9 @@ def serve_job_manager(link: Link, offer: WorkerOffer, name: str) -> str:
     heartbeats = Heartbeats(connection, timers, clock)
     connection.start()
     heartbeats.start()
+    host, address, kept = socket.gethostname(), str(data.address), "" if folder is None else folder.id
     connection.gateway(ResourceManagerGateway, RESOURCE_MANAGER).register_worker(
-        WorkerRegistration(name, os.getpid(), socket.gethostname(), str(data.address), offer.slots, offer.resources)
+        WorkerRegistration(name, os.getpid(), host, address, offer.slots, offer.resources, kept)
     )
     gone.wait()
     return reasons[0]

@@ -15,7 +15,7 @@ from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
 from flowrun.runtime.jobmaster.job_state import OpenedState
-from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.job_tasks import JobTasks, OneProcess, WorkerPlaces
 from flowrun.runtime.jobmaster.long_commits import LongCommits
 from flowrun.runtime.jobmaster.main_thread import JobMasterThreads
 from flowrun.runtime.jobmaster.ordered_sources import OrderedSources
@@ -46,7 +46,7 @@ def create_job_master(
     on_end: Callable[[Sequence[str]], None],
     describe_stuck: Callable[[Sequence[str]], tuple[str, ...]],
     hooks: Sequence[MasterHook] = (),
-    address_of: Callable[[str], str] = lambda _: "",
+    places: WorkerPlaces | None = None,
     threads: JobMasterThreads | None = None,
 ) -> JobMaster:
     """The job master of one job, which is not started yet.
@@ -62,7 +62,7 @@ def create_job_master(
         on_end: called on the job master's thread with all subtasks ended: frees what they shared.
         describe_stuck: attempt ids → what those subtasks are doing, for the error.
         hooks: take part in checkpoints.
-        address_of: worker → address of its data server; "" if there is none: all subtasks run in one process.
+        places: knows where workers are; None: all subtasks run in one process.
         threads: what it does on; None: threads of its own.
     """
     job_graph, settings, now_ms = state.job_graph, state.job_graph.settings, clock.now_ms()
@@ -84,7 +84,7 @@ def create_job_master(
         long=LongCommits(threads.io(f"flowrun-commits-{job_graph.name}", post), driver.fail),
         discard_staged=state.storage.discard_staged,
     )
-    tasks = JobTasks(graph, job_id, state.identity.lineage, executions, address_of)
+    tasks = JobTasks(graph, job_id, state.identity.lineage, executions, places or OneProcess())
     sources = JobSources(
         job_graph,
         clock=clock,

@@ -30,7 +30,7 @@ class Execution:
         counts: how many attempts are at which state, which is kept up to date.
     """
 
-    __slots__ = ("_counts", "attempt_id", "failure", "number", "state", "state_times_ms", "vertex", "worker")
+    __slots__ = ("_counts", "attempt_id", "failure", "is_lost", "number", "state", "state_times_ms", "vertex", "worker")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Execution:
         self.vertex = vertex
         self.worker: str | None = None
         """The process that it was deployed to; kept when its slot is given back, as its blocking partitions stay there."""
+        self.is_lost = False
+        """Its process is gone as far as is known: what it still says does not count."""
         self.number = number
         self.state = ExecutionState.CREATED
         self.failure: BaseException | None = None

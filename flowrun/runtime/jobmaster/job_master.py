@@ -49,6 +49,9 @@ from flowrun.runtime.messages import (
 from flowrun.runtime.slot_messages import SlotAnswer, SlotsGranted
 from flowrun.runtime.timers import TimerThread
 
+HOST_RETURNS_WITHIN_MS = 4_000
+"""How long a host without workers is waited for, if it has partitions: its next worker takes a second or two."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -163,9 +166,13 @@ class JobMaster:
         """Something around the job is wrong: end it, or restart it, as after any failure."""
         self._mailbox.put(lambda: self._driver.fail(error), Priority.URGENT)
 
-    def lose_worker(self, worker: str, reason: str) -> None:
-        """A worker process is gone, with all that ran and was kept in it; `reason` is a clause for people."""
-        self._mailbox.put(lambda: self._driver.handle(events.WorkerLost(worker, reason)))
+    def lose_worker(self, lost: events.WorkerLost) -> None:
+        """A worker process is gone, with all that ran in it."""
+        self._mailbox.put(lambda: self._driver.handle(lost))
+
+    def find_host_folder(self, host_folder: str) -> None:
+        """A worker has come that reads what others have written to a folder."""
+        self._mailbox.put(lambda: self._driver.handle(events.HostFolderFound(host_folder)))
 
     def take_snapshot(self, directory: str | None, *, savepoint: bool, stop: bool, drain: bool) -> SnapshotTicket:
         """Ask for a savepoint or a checkpoint; see `LocalJob.take_snapshot`."""
@@ -290,6 +297,8 @@ class JobMaster:
                 self._announce()
             case events.ReleasePartitions(partitions=partitions):
                 executor.release_partitions(partitions)
+            case events.AwaitHostFolder(host_folder=folder):
+                self._timers.after(HOST_RETURNS_WITHIN_MS, lambda: self._put(lambda: self._look_for(folder)))
             case events.CancelTask(attempt_id=attempt):
                 executor.cancel(attempt)
             case events.StopSource(attempt_id=attempt, drain=drain):
@@ -325,6 +334,10 @@ class JobMaster:
             failure = TaskFailure(error, phase="deployment")
             self._out_of_memory = is_out_of_memory(error)  # which ends the job: nothing else is to be deployed
             self._driver.handle(TaskUpdate(command.vertex, command.attempt_id, ExecutionState.FAILED, failure))
+
+    def _look_for(self, host_folder: str) -> None:
+        found = self._tasks.reaches(host_folder)
+        self._driver.handle(events.HostFolderFound(host_folder) if found else events.HostFolderLost(host_folder))
 
     def _update(self, update: TaskUpdate) -> None:
         execution = self._scheduler.executions.by_attempt(update.attempt_id)

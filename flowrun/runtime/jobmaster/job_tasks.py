@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import Channel, ExecutionGraph, ExecutionVertexId
 from flowrun.runtime.jobmaster.execution import Executions
@@ -16,6 +17,47 @@ _TOLD = frozenset({ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, Execut
 """Those that are cancelled need to be told nothing."""
 
 
+@record
+class WorkerPlace:
+    """Where what a worker has written is read.
+
+    Attributes:
+        worker: that gives it: this one, or another that reads its files.
+        address: of that one's data server; empty: it has none, or nobody is there.
+        host_folder: where its blocking partitions outlive it; empty: they do not.
+        is_gone: whether the worker itself is not there any more.
+    """
+
+    worker: str
+    address: str = ""
+    host_folder: str = ""
+    is_gone: bool = False
+
+
+class WorkerPlaces(Protocol):
+    """Knows the workers. Thread-safe."""
+
+    def place_of(self, worker: str) -> WorkerPlace:
+        """Where what a worker has written is read now."""
+        ...
+
+    def reaches(self, host_folder: str) -> bool:
+        """Whether a worker is there that reads a folder."""
+        ...
+
+
+class OneProcess:
+    """`WorkerPlaces` of a job all of whose subtasks run in this process."""
+
+    def place_of(self, worker: str) -> WorkerPlace:
+        """Here."""
+        return WorkerPlace(worker)
+
+    def reaches(self, host_folder: str) -> bool:
+        """There are none."""
+        return False
+
+
 class JobTasks:
     """Speaks to the executor.
 
@@ -24,7 +66,7 @@ class JobTasks:
         job_id: the run.
         lineage: of its checkpoints.
         executions: who runs now.
-        address_of: worker → address of its data server.
+        places: knows where workers are.
     """
 
     def __init__(
@@ -33,13 +75,13 @@ class JobTasks:
         job_id: str,
         lineage: str,
         executions: Executions,
-        address_of: Callable[[str], str],
+        places: WorkerPlaces,
     ) -> None:
         self._graph = graph
         self._job_id = job_id
         self._lineage = lineage
         self._executions = executions
-        self._address_of = address_of
+        self._places = places
         self._executor: TaskExecutorGateway | None = None
 
     def connect(self, executor: TaskExecutorGateway) -> None:
@@ -74,9 +116,15 @@ class JobTasks:
             raise InternalError(
                 f"partition {channel.partition} is to be read before its producer {channel.producer} is deployed"
             )
+        place = self._places.place_of(producer.worker)
+        only_files = place.is_gone and bool(place.host_folder)
         return PartitionLocation(
-            channel.partition, producer.attempt_id, producer.worker, self._address_of(producer.worker)
+            channel.partition, producer.attempt_id, place.worker, place.address, place.host_folder, only_files
         )
+
+    def reaches(self, host_folder: str) -> bool:
+        """Whether a worker is there that reads a folder."""
+        return self._places.reaches(host_folder)
 
     def send_split(self, answer: SplitAnswer) -> None:
         """Answer a reader."""

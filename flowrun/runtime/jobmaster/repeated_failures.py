@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from flowrun.errors import DataError, FlowrunError, is_from_outside
+from flowrun.runtime.jobmaster.scheduler_events import LocatedFailure
 from flowrun.runtime.messages import TaskFailure
 
 SAME_FAILURES = 3
@@ -55,3 +56,22 @@ def _comes_again(error: BaseException) -> bool:
     if is_from_outside(error):
         return False
     return isinstance(error, DataError) or not isinstance(error, FlowrunError)
+
+
+def is_same(one: LocatedFailure, other: LocatedFailure) -> bool:
+    """Whether both tell of one failure: an attempt fails once, and from another process its error comes as a new object each time."""
+    if one.vertex is None or other.vertex is None:
+        return one.failure.error is other.failure.error
+    return one.vertex == other.vertex
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error and its causes: their frames hold the operators and rows of a task that is gone."""
+    seen: set[int] = set()
+    following: list[BaseException] = [error]
+    while following:
+        current = following.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            current.__traceback__ = None
+            following += [e for e in (current.__cause__, current.__context__) if e is not None]

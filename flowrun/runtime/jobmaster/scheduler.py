@@ -21,19 +21,20 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from flowrun.errors import ClusterError, InternalError, NeverEnoughSlotsError, NoResourceAvailableError
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
+from flowrun.errors import ClusterError, InternalError, PartitionLostError
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.execution import Execution, Executions
+from flowrun.runtime.jobmaster.host_folders import HostFolders
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import FailoverTopology
-from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures
+from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures, forget_frames, is_same
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
 from flowrun.runtime.jobmaster.slot_allocation import SlotAllocation
 from flowrun.runtime.jobmaster.stages import Stages
 from flowrun.runtime.lifecycle import ExecutionState, JobState
-from flowrun.runtime.messages import TaskFailure, TaskUpdate
+from flowrun.runtime.messages import ResultPartitionId, TaskFailure, TaskUpdate
 from flowrun.runtime.slot_messages import SlotsGranted, SlotsPending, SlotsRefused
 
 
@@ -94,6 +95,7 @@ class Scheduler:
         self._delay_ms = 0
         self._affected: set[ExecutionVertexId] = set()
         self._stages = Stages(graph)
+        self._host_folders = HostFolders()
         self._failover = FailoverTopology(graph, self._stages.regions)
         self.slots = SlotAllocation(graph, self._stages.regions)
 
@@ -144,6 +146,10 @@ class Scheduler:
                 return self._give_up(event, now_ms)
             case events.WorkerLost():
                 return self._lose_worker(event, now_ms)
+            case events.HostFolderFound(host_folder=folder):
+                return self._schedule(now_ms) if self._host_folders.find(folder) and self._is_starting else []
+            case events.HostFolderLost(host_folder=folder):
+                return self._lose_host_folder(folder, now_ms)
 
     def begin_deployment(self, vertex: ExecutionVertexId, now_ms: int) -> bool:
         """Whether a subtask is still to be deployed; if so it is DEPLOYING from now on, to the worker that its slot is in."""
@@ -175,7 +181,7 @@ class Scheduler:
             new = [e for v in unit.vertices if (e := self.executions.current(v)).state is ExecutionState.CREATED]
             if not new:
                 continue
-            if not all(map(self._stages.is_available, unit.reads)):
+            if not all(map(self._is_readable, unit.reads)):
                 commands += self.slots.release(number)
                 continue
             for execution in new:
@@ -185,6 +191,12 @@ class Scheduler:
             elif not self.slots.waits(number):
                 commands.append(self.slots.request(number))
         return commands
+
+    def _is_readable(self, partition: PartitionId) -> bool:
+        producer = self._stages.producer(partition)
+        return self._stages.is_available(partition) and not self._host_folders.is_out_of_reach(
+            self.executions.current(producer).worker
+        )
 
     def _deploy(self, granted: SlotsGranted) -> list[events.Command]:
         number = self.slots.grant(granted)
@@ -199,23 +211,15 @@ class Scheduler:
         """Fail for want of slots, unless they came or are not wanted any more."""
         if isinstance(answer, events.SlotRequestTimedOut) and self.slots.outlasts(answer.number):
             return [events.AwaitSlotsFurther(answer.number)]
-        pending, name = self.slots.report_of(answer.number), self._graph.job_graph.name
+        error = self.slots.lack(answer)
         if not self.slots.refuse(answer):
             return []
-        if isinstance(answer, SlotsRefused):
-            never = NeverEnoughSlotsError(f"job '{name}' {answer.reason}", hint=answer.hint)
-            return self._fail(events.LocatedFailure(TaskFailure(never), None), now_ms)
-        reason = "got no answer to its request for slots" if pending is None else pending.reason
-        error = NoResourceAvailableError(
-            f"job '{name}' {reason}; it waited {answer.waited}",
-            hint="wait for the end of other jobs, give the cluster more slots, or have the job wait longer (slots.request_timeout)",
-        )
-        withdrawn = events.WithdrawSlotRequest(answer.number)
-        return [withdrawn, *self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)]
+        failed = self._fail(events.LocatedFailure(TaskFailure(error), None), now_ms)
+        return failed if isinstance(answer, SlotsRefused) else [events.WithdrawSlotRequest(answer.number), *failed]
 
     def _update(self, update: TaskUpdate, now_ms: int) -> list[events.Command]:
         execution = self.executions.by_attempt(update.attempt_id)
-        if execution is None:
+        if execution is None or execution.is_lost:
             return []
         if execution.state is ExecutionState.CANCELING and update.state in (
             ExecutionState.INITIALIZING,
@@ -240,20 +244,33 @@ class Scheduler:
     def _end_of_stage(self, vertex: ExecutionVertexId, now_ms: int) -> list[events.Command]:
         """A subtask finished: perhaps that lets others start, or makes what it has read superfluous."""
         self._stages.finished(vertex)
-        released = self._stages.release(vertex, lambda v: self.executions.current(v).state is ExecutionState.FINISHED)
-        commands: list[events.Command] = [events.ReleasePartitions(released)] if released else []
+        released = self._stages.release(vertex, self._is_finished)
+        commands = self._release_partitions(released)
         unit = self.slots.unit_of[vertex]
-        if all(self.executions.current(v).state is ExecutionState.FINISHED for v in self.slots.units[unit].vertices):
+        if all(map(self._is_finished, self.slots.units[unit].vertices)):
             commands += self.slots.release(unit)
-        if self.state is JobState.RUNNING or self._phase is _Phase.STARTING:
+        if self._is_starting:
             commands += self._schedule(now_ms, self.slots.readers(self._graph.vertex(vertex)))
         return commands
 
+    def _is_finished(self, vertex: ExecutionVertexId) -> bool:
+        return self.executions.current(vertex).state is ExecutionState.FINISHED
+
+    @property
+    def _is_starting(self) -> bool:
+        """Whether what can begin now may."""
+        return self.state is JobState.RUNNING or self._phase is _Phase.STARTING
+
+    def _release_partitions(self, partitions: Iterable[PartitionId]) -> list[events.Command]:
+        """Have what the present attempts wrote there deleted."""
+        producers = ((p, self.executions.current(self._stages.producer(p))) for p in partitions)
+        written = tuple(ResultPartitionId(p, e.attempt_id) for p, e in producers if e.worker is not None)
+        return [events.ReleasePartitions(written)] if written else []
+
     def _announce(self) -> list[events.Command]:
         """Say once a start that everything runs that can; a restart is over then."""
-        starting = self.state is JobState.RUNNING or self._phase is _Phase.STARTING
         up = (*_UP, ExecutionState.CREATED) if self._stages.are_several else _UP
-        if self._announced or not starting or not self.executions.all_in(up):
+        if self._announced or not self._is_starting or not self.executions.all_in(up):
             return []
         self._announced = True
         self.state, self._phase = JobState.RUNNING, _Phase.NONE
@@ -304,7 +321,7 @@ class Scheduler:
     # Failures.
 
     def _fail(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
-        same = next((i for i, f in enumerate(self.failures) if _is_same(f, located)), None)
+        same = next((i for i, f in enumerate(self.failures) if is_same(f, located)), None)
         if same is not None:
             self.failures[same] = located  # told again at its end, now with what closing brought to light
             return self._settle(now_ms)
@@ -318,6 +335,8 @@ class Scheduler:
     def _recover(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         """Restart what the failure concerns, or take the job down."""
         if self._phase is _Phase.CANCELLING and located.vertex in self._affected:
+            if isinstance(located.failure.error, PartitionLostError):
+                return self._begin_round(located, now_ms)  # what was lost is made again in the same round
             return self._settle(now_ms)  # a consequence of the failure that is being put right
         restoring = self._phase is _Phase.RESTORING and located.vertex is None
         joins = self._phase in _JOINED or (self._phase is _Phase.RESTORING and not restoring)
@@ -371,24 +390,36 @@ class Scheduler:
         ]
 
     def _lose_worker(self, event: events.WorkerLost, now_ms: int) -> list[events.Command]:
-        """What ran on a worker has failed, and who still has to read what was kept there needs it written again."""
+        """What ran on a worker has failed, and who still has to read what is gone with it needs it written again."""
         self.slots.lose_worker(event.worker)
         there = [execution for execution in self.executions if execution.worker == event.worker]
-        gone = self._stages.lost(execution.vertex for execution in there)
         commands: list[events.Command] = []
+        if event.host_folder:
+            commands += self._host_folders.lose_worker(event)
+        gone = [] if event.host_folder else self._stages.lost(execution.vertex for execution in there)
         for execution in there:
             if execution.is_terminal:
                 continue
-            failure = TaskFailure(ClusterError(event.reason))
+            failure, execution.is_lost = TaskFailure(ClusterError(event.reason)), True
             if execution.state is ExecutionState.CANCELING:
                 execution.transition(ExecutionState.CANCELED, now_ms)
             else:
                 execution.transition(ExecutionState.FAILED, now_ms, failure.error)
                 commands += self._fail(events.LocatedFailure(failure, execution.vertex), now_ms)
+        commands += self._fail_readers(gone, event.reason, now_ms)
+        return [*commands, *(self._settle(now_ms) if any(e.is_lost for e in there) or gone else [])]
+
+    def _lose_host_folder(self, folder: str, now_ms: int) -> list[events.Command]:
+        workers, reason = self._host_folders.give_up(folder)
+        gone = self._stages.lost(e.vertex for e in self.executions if e.worker in workers)
+        return [*self._fail_readers(gone, reason, now_ms), *self._settle(now_ms)] if gone else []
+
+    def _fail_readers(self, gone: Iterable[PartitionId], reason: str, now_ms: int) -> list[events.Command]:
+        commands: list[events.Command] = []
         for reader in (vertex for partition in gone for vertex in self._stages.readers(partition)):
-            if self.executions.current(reader).state is not ExecutionState.FINISHED:
-                commands += self._fail(events.LocatedFailure(TaskFailure(ClusterError(event.reason)), reader), now_ms)
-        return [*commands, *self._settle(now_ms)]
+            if not self._is_finished(reader):
+                commands += self._fail(events.LocatedFailure(TaskFailure(ClusterError(reason)), reader), now_ms)
+        return commands
 
     def _concerned(self, located: events.LocatedFailure) -> set[ExecutionVertexId]:
         if located.vertex is None:
@@ -410,30 +441,21 @@ class Scheduler:
             return []
         self._phase = _Phase.STARTING
         self._file()
-        again = self._affected - self._left_alone(event.finished)
+        again = self._affected - self._stages.left_alone(event.finished, self._is_finished)
+        released = self._release_partitions(p for vertex in self._order(again) for p in self._stages.written(vertex))
         self._stages.restarted(again)
         for vertex in again:
             self.executions.restart(vertex, now_ms)
         self._affected.clear()
-        return self._schedule(now_ms) or [*self._announce(), *self._settle(now_ms)]
+        return [*released, *(self._schedule(now_ms) or [*self._announce(), *self._settle(now_ms)])]
 
     def _file(self, keep: events.LocatedFailure | None = None) -> None:
         """Count the failures of a round as past."""
         filed = [f for f in self.failures if f is not keep]
         self.past_failures.extend(filed[:1])
         for located in filed:
-            _forget_frames(located.failure.error)
+            forget_frames(located.failure.error)
         self.failures = [] if keep is None else [keep]
-
-    def _left_alone(self, finished: frozenset[ExecutionVertexId]) -> set[ExecutionVertexId]:
-        """Subtasks of regions that have nothing left to do: finished here, and in what was restored."""
-        return {
-            vertex
-            for region in self._stages.regions
-            if finished.issuperset(region.vertices)
-            and all(self.executions.current(v).state is ExecutionState.FINISHED for v in region.vertices)
-            for vertex in region.vertices
-        }
 
     # The end.
 
@@ -476,22 +498,3 @@ class Scheduler:
     def _end(self, state: JobState) -> list[events.Command]:
         self.state = state
         return [events.EndJob(state)]
-
-
-def _is_same(one: events.LocatedFailure, other: events.LocatedFailure) -> bool:
-    """Whether both tell of one failure: an attempt fails once, and from another process its error comes as a new object each time."""
-    if one.vertex is None or other.vertex is None:
-        return one.failure.error is other.failure.error
-    return one.vertex == other.vertex
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Drop the tracebacks of an error and its causes: their frames hold the operators and rows of a task that is gone."""
-    seen: set[int] = set()
-    following: list[BaseException] = [error]
-    while following:
-        current = following.pop()
-        if id(current) not in seen:
-            seen.add(id(current))
-            current.__traceback__ = None
-            following += [e for e in (current.__cause__, current.__context__) if e is not None]

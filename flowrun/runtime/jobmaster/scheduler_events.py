@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from flowrun.core.record import record
-from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.lifecycle import JobState
-from flowrun.runtime.messages import TaskFailure, TaskUpdate
+from flowrun.runtime.messages import ResultPartitionId, TaskFailure, TaskUpdate
 from flowrun.runtime.slot_messages import SlotAnswer, SlotRequest
 
 # ---- events
@@ -43,15 +43,33 @@ class StopJob:
 
 @record
 class WorkerLost:
-    """Event: a worker process is gone, with everything that ran in it and every partition that was kept there.
+    """Event: a worker process is gone, with everything that ran in it.
 
     Attributes:
         worker: its name, as in `AllocatedSlot`.
         reason: for people, a clause such as `worker w2 (process 4711) was killed by SIGKILL`.
+        host_folder: where the blocking partitions that it had finished are still; empty: they are gone with it.
+        is_reached: whether there is a worker that reads this folder.
     """
 
     worker: str
     reason: str
+    host_folder: str = ""
+    is_reached: bool = False
+
+
+@record
+class HostFolderFound:
+    """Event: a worker has come that reads this folder; perhaps there was none before."""
+
+    host_folder: str
+
+
+@record
+class HostFolderLost:
+    """Event: the time of `AwaitHostFolder` is over, and no worker has come that reads the folder: what was kept there is gone."""
+
+    host_folder: str
 
 
 @record
@@ -135,6 +153,8 @@ Event = (
     | SlotAnswer
     | TaskUpdate
     | WorkerLost
+    | HostFolderFound
+    | HostFolderLost
 )
 
 
@@ -195,9 +215,16 @@ class AnnounceRunning:
 
 @record
 class ReleasePartitions:
-    """Command: delete blocking partitions that all their readers have read."""
+    """Command: delete blocking partitions that all their readers have read, or that are about to be written again."""
 
-    partitions: tuple[PartitionId, ...]
+    partitions: tuple[ResultPartitionId, ...]
+
+
+@record
+class AwaitHostFolder:
+    """Command: no worker is left that reads this folder. If none comes in the time that its replacement takes, send `HostFolderLost`."""
+
+    host_folder: str
 
 
 @record
@@ -276,6 +303,7 @@ Command = (
     | DeployTask
     | AnnounceRunning
     | ReleasePartitions
+    | AwaitHostFolder
     | CancelTask
     | StopSource
     | WatchCancellation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from flowrun.errors import NeverEnoughSlotsError, NoResourceAvailableError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId, PartitionId
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.regions import PipelinedRegion
@@ -23,6 +24,7 @@ class SlotAllocation:
     """
 
     def __init__(self, graph: ExecutionGraph, found: tuple[PipelinedRegion, ...]) -> None:
+        self._job_name = graph.job_graph.name
         self.units = scheduling_units(graph, found)
         """What is deployed together, in topological order."""
         self.unit_of = {vertex: number for number, unit in enumerate(self.units) for vertex in unit.vertices}
@@ -95,6 +97,17 @@ class SlotAllocation:
     def refuse(self, answer: SlotsRefused | events.SlotRequestTimedOut) -> bool:
         """Note that a unit will not get its slots; whether it waited for them."""
         return self._answered(answer.number) is not None
+
+    def lack(self, answer: SlotsRefused | events.SlotRequestTimedOut) -> NoResourceAvailableError:
+        """The error for slots that do not come."""
+        if isinstance(answer, SlotsRefused):
+            return NeverEnoughSlotsError(f"job '{self._job_name}' {answer.reason}", hint=answer.hint)
+        pending = self.report_of(answer.number)
+        reason = "got no answer to its request for slots" if pending is None else pending.reason
+        return NoResourceAvailableError(
+            f"job '{self._job_name}' {reason}; it waited {answer.waited}",
+            hint="wait for the end of other jobs, give the cluster more slots, or have the job wait longer (slots.request_timeout)",
+        )
 
     def outlasts(self, number: int) -> bool:
         """Whether a bulk is waited for without limit: other stages of the job have slots, and will give them back."""

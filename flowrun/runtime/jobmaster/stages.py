@@ -6,7 +6,7 @@ A partition is released once every region that reads it has finished: as long as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from flowrun.errors import PartitionLostError
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, PartitionId
@@ -38,6 +38,7 @@ class Stages:
             for partition in region.reads:
                 self._readers.setdefault(partition, []).append(region)
         self._complete: set[PartitionId] = set()
+        self._producers = {p: vertex for vertex, written in self._written.items() for p in written}
 
     @property
     def are_several(self) -> bool:
@@ -47,6 +48,14 @@ class Stages:
     def is_available(self, partition: PartitionId) -> bool:
         """Whether a blocking partition can be read, from its beginning."""
         return partition in self._complete
+
+    def written(self, vertex: ExecutionVertexId) -> tuple[PartitionId, ...]:
+        """The blocking partitions that a subtask writes."""
+        return self._written.get(vertex, ())
+
+    def producer(self, partition: PartitionId) -> ExecutionVertexId:
+        """Who writes a blocking partition."""
+        return self._producers[partition]
 
     def finished(self, vertex: ExecutionVertexId) -> None:
         """A subtask came to its end: what it wrote is complete."""
@@ -84,3 +93,9 @@ class Stages:
         )
         self._complete.difference_update(done)
         return done
+
+    def left_alone(self, finished: Collection[ExecutionVertexId], is_finished: Holds) -> set[ExecutionVertexId]:
+        """Subtasks of regions that have nothing left to do: finished here, and (`finished`) in what was restored."""
+        known = frozenset(finished)
+        done = (r for r in self.regions if known.issuperset(r.vertices) and all(map(is_finished, r.vertices)))
+        return {vertex for region in done for vertex in region.vertices}

@@ -5,8 +5,6 @@ The worker side of the shuffle service (see `ShuffleEnvironment`).
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +14,15 @@ from flowrun.errors import ClusterError, InternalError
 from flowrun.graph.execution_graph import Channel, ExecutionVertex, IntermediateResultPartition, PartitionId
 from flowrun.graph.execution_graph import InputGate as GateDescription
 from flowrun.graph.job_graph import ResultType
-from flowrun.runtime.messages import PartitionLocation
+from flowrun.runtime.messages import PartitionLocation, ResultPartitionId
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import InputChannel, LocalInputChannel, OpenView
 from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
+from flowrun.runtime.network.host_folder import owned_folder, remove_owned
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.partition_files import SubpartitionPath
+from flowrun.runtime.network.partition_files import SubpartitionPath, check_all, remove_partition
 from flowrun.runtime.network.shuffle import Locations
 from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
 from flowrun.runtime.timers import TimerThread
@@ -66,7 +65,7 @@ class NetworkEnvironment:
         """See `ShuffleEnvironment.create_partition`."""
         count = description.subpartitions
         limit = max(PARTITION_SLOTS, PARTITION_SLOTS_PER_SUBPARTITION * count)
-        self.release_partitions([description.id])  # of an earlier attempt, whose readers have ended with it
+        self._release_earlier(description.id)
         pool = self._pool.create_local(RESERVED_SLOTS_PER_SUBPARTITION * count, limit)
         names = [f"{description.id}.{index}" for index in range(count)]
         subpartitions: list[Subpartition] = []
@@ -97,29 +96,44 @@ class NetworkEnvironment:
             raise InternalError(f"inputs of {vertex.name} are not numbered from 0: {sorted(by_input)}")
         return [_union(by_input[index]) for index in range(len(by_input))]
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
         """See `ShuffleEnvironment.release_partitions`."""
-        with self._lock:
-            found = [self._partitions.pop(p, None) for p in partitions]
-        for written in found:
-            if written is not None:
+        folder = self._existing_folder()
+        for gone in partitions:
+            with self._lock:
+                written = self._partitions.get(gone.partition)
+                is_here = written is not None and written.attempt_id == gone.attempt_id
+                if is_here:
+                    del self._partitions[gone.partition]
+            if written is not None and is_here:
                 written.partition.release()
+            if folder is not None:
+                remove_partition(folder, gone.partition, gone.attempt_id)
 
-    def release(self) -> None:
+    def release(self, *, keep_files: bool = False) -> None:
         """See `ShuffleEnvironment.release`."""
         with self._lock:
             partitions = list(self._partitions.values())
             self._partitions.clear()
             credits_of_gates, self._credits = self._credits, []
-            folder, self._spill_dir = self._spill_dir, None
+            self._spill_dir, folder = None, self._spill_dir
         for written in partitions:
-            written.partition.release()
+            written.partition.release(keep_files=keep_files)
         for credit in credits_of_gates:
             credit.release()
-        if folder is not None:
-            shutil.rmtree(folder)
+        self._remove_folder(folder, keep_files=keep_files)
+
+    def _release_earlier(self, partition: PartitionId) -> None:
+        """Drop what an earlier attempt wrote, whose readers have ended with it."""
+        with self._lock:
+            earlier = self._partitions.pop(partition, None)
+        if earlier is not None:
+            earlier.partition.release()
 
     def _create_gate(self, gate: GateDescription, batch_rows: int, locations: Locations) -> SingleInputGate:
+        if gate.type is ResultType.BLOCKING:
+            stored = (self._stored(channel, locations.get(channel.partition)) for channel in gate.channels)
+            check_all([place for place in stored if place is not None])
         credit = GateCredit(self._pool, len(gate.channels))
         with self._lock:
             self._credits.append(credit)
@@ -138,6 +152,15 @@ class NetworkEnvironment:
             ClusterError: the producer is in another process.
         """
         return LocalInputChannel(str(channel.partition), self._opener(channel, location), credit)
+
+    def _stored(self, channel: Channel, location: PartitionLocation | None) -> SubpartitionPath | None:
+        """The file that a channel is about to read, if it must be there and finished."""
+        with self._lock:
+            written = self._partitions.get(channel.partition)
+        if written is None or (location is not None and location.attempt_id != written.attempt_id):
+            return None
+        subpartition = written.partition.subpartitions[channel.subpartition]
+        return subpartition.finished_file if isinstance(subpartition, BlockingSubpartition) else None
 
     def _opener(self, channel: Channel, location: PartitionLocation | None) -> OpenView:
         if location is not None and location.address:
@@ -161,8 +184,19 @@ class NetworkEnvironment:
         """See `ShuffleEnvironment.spill_folder`."""
         with self._lock:
             if self._spill_dir is None:
-                self._spill_dir = Path(tempfile.mkdtemp(prefix="flowrun-spill-", dir=self._spill_parent))
+                self._spill_dir = self._make_folder()
             return self._spill_dir
+
+    def _make_folder(self) -> Path:
+        return owned_folder(self._spill_parent)
+
+    def _existing_folder(self) -> Path | None:
+        """Where files of the job are, if there are any."""
+        return self._spill_dir
+
+    def _remove_folder(self, folder: Path | None, *, keep_files: bool) -> None:
+        if folder is not None:
+            remove_owned(folder)
 
 
 def _union(gates: Sequence[InputGate]) -> InputGate:

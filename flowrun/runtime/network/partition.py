@@ -193,10 +193,15 @@ class ResultPartition:
         self._cancelled = True
         self.pool.cancel()
 
-    def release(self) -> None:
-        """Drop everything that was not read. Idempotent."""
+    def release(self, *, keep_files: bool = False) -> None:
+        """Drop everything that was not read. Idempotent.
+
+        Args:
+            keep_files: of blocking subpartitions, for other processes.
+        """
         for subpartition in self.subpartitions:
-            subpartition.release()
+            if not (keep_files and not subpartition.holds_slots):
+                subpartition.release()
         self.pool.cancel()
         self.pool.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flowrun.graph.execution_graph import ExecutionVertex, IntermediateResultPartition, PartitionId
-from flowrun.runtime.messages import PartitionLocation
+from flowrun.runtime.messages import PartitionLocation, ResultPartitionId
 from flowrun.runtime.network.gate import InputGate
 from flowrun.runtime.network.partition import ResultPartition
 
@@ -36,15 +36,20 @@ class ShuffleEnvironment(Protocol):
 
         Raises:
             ClusterError: no buffer slots are left for one, or a partition is where this process cannot read it.
+            PartitionLostError: a blocking partition is not there any more.
         """
         ...
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None:
-        """Drop some partitions, and delete what of them was spilled."""
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
+        """Drop some partitions, and delete what of them was spilled, whichever process of this host wrote it."""
         ...
 
-    def release(self) -> None:
-        """Drop all partitions and delete spilled files. Idempotent."""
+    def release(self, *, keep_files: bool = False) -> None:
+        """Drop all partitions and delete spilled files. Idempotent.
+
+        Args:
+            keep_files: leave what outlives this process to the others: the job may go on without it.
+        """
         ...
 
     def spill_folder(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import field
 
 from flowrun.core.clock import SystemClock
 from flowrun.core.record import record
@@ -19,6 +20,10 @@ class Manager:
     name: str
     started: list[WorkerAssignment]
     is_gone: bool = False
+    forgotten: list[str] = field(default_factory=list)
+
+    def forget_job_manager(self, job_manager: str) -> None:
+        self.forgotten.append(job_manager)
 
     def start_worker(self, assignment: WorkerAssignment) -> None:
         if self.is_gone:
@@ -162,3 +167,16 @@ def test_no_slot_is_given_twice_whatever_happens() -> None:
         for requirement in held.values():
             given = sum(r is requirement for _, state in managers for r in state.workers.values())
             assert given == requirement.workers
+
+
+def test_task_managers_delete_what_workers_of_a_job_manager_have_left_when_it_is_no_more() -> None:
+    slots = SessionSlots(Timers())
+    first, _ = add(slots, "a", 2)
+    second, _ = add(slots, "b", 2)
+    slots.require("j", "jm:1", 1)
+    slots.require("j", "jm:1", 2)
+    assert first.forgotten == []
+    slots.require("j", "jm:2", 2)
+    slots.forget("j")
+    slots.forget("j")
+    assert first.forgotten == second.forgotten == ["jm:1", "jm:2"]

@@ -19,6 +19,7 @@ from flowrun.runtime.cluster_messages import (
     WorkerRegistration,
 )
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
+from flowrun.runtime.network.host_folder import HostFolder
 from flowrun.runtime.network.remote.data_server import DataServer
 from flowrun.runtime.rpc.address import UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -33,12 +34,17 @@ CREDENTIALS = Credentials(SharedSecret(b"of the workers of one test"))
 class ThreadWorker:
     """One worker: its data server, its task executor, and both ends of its control connection."""
 
-    def __init__(self, name: str, folder: Path, job_graph: JobGraph, slots: int) -> None:
+    def __init__(self, name: str, folder: Path, job_graph: JobGraph, slots: int, host_folder: HostFolder) -> None:
         self.name = name
+        self.host_folder = host_folder
         ours, theirs = socket.socketpair()
         self.timers, self.pool = TimerThread(SystemClock()), GlobalBufferPool()
         self.data = DataServer(
-            UnixAddress(str(folder / name)), Introduction("taskmanager", name), CREDENTIALS, self.timers
+            UnixAddress(str(folder / name)),
+            Introduction("taskmanager", name),
+            CREDENTIALS,
+            self.timers,
+            host_folder=host_folder,
         )
         self.job_manager_end = RpcConnection(link_of_pair(ours, Introduction("taskmanager", name)))
         self.connection = RpcConnection(link_of_pair(theirs, Introduction("jobmanager", "test")))
@@ -53,8 +59,15 @@ class ThreadWorker:
         self.job_manager_end.start()
         self.connection.start()
         self.connection.gateway(ResourceManagerGateway, RESOURCE_MANAGER).register_worker(
-            WorkerRegistration(self.name, 1, "here", str(self.data.address), self._slots)
+            WorkerRegistration(
+                self.name, 1, "here", str(self.data.address), self._slots, host_folder=self.host_folder.id
+            )
         )
+
+    def die(self) -> None:
+        """What a job manager, and those that read from here, see of a process that is killed; its subtasks are there until `close`."""
+        self.job_manager_end.abandon("was killed")
+        self.data.close()
 
     def close(self) -> None:
         self.connection.close()
@@ -65,13 +78,21 @@ class ThreadWorker:
 
 
 class ThreadWorkers:
-    """Takes the place of `LocalWorkers`."""
+    """Takes the place of `LocalWorkers`.
 
-    def __init__(self, job_graph: JobGraph, number: int, slots: int) -> None:
+    Args:
+        job_graph: that they run.
+        number: of workers.
+        slots: of each.
+        hosts: on which they are, in turn.
+    """
+
+    def __init__(self, job_graph: JobGraph, number: int, slots: int, hosts: int = 1) -> None:
         self._job_graph = job_graph
         self._number = number
         self._slots = slots
         self._folder = Path(tempfile.mkdtemp(prefix="workers-"))
+        self.hosts = [HostFolder(self._folder / f"host{n}", f"host{n}") for n in range(hosts)]
         self.workers: list[ThreadWorker] = []
         self._accept: Callable[[RpcConnection], None] = lambda _: None
 
@@ -83,8 +104,15 @@ class ThreadWorkers:
         for _ in range(self._number):
             self.add()
 
-    def add(self) -> ThreadWorker:
-        worker = ThreadWorker(f"w{len(self.workers) + 1}", self._folder, self._job_graph, self._slots)
+    @property
+    def files(self) -> list[Path]:
+        """What is spilled on all hosts."""
+        return [path for host in self.hosts for path in host.path.rglob("*") if path.is_file()]
+
+    def add(self, host: int | None = None) -> ThreadWorker:
+        number = len(self.workers)
+        place = self.hosts[number % len(self.hosts) if host is None else host]
+        worker = ThreadWorker(f"w{number + 1}", self._folder, self._job_graph, self._slots, place)
         self.workers.append(worker)
         worker.start(self._accept)
         return worker

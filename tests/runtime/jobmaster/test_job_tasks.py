@@ -10,13 +10,23 @@ from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId, PartitionId, build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
 from flowrun.runtime.jobmaster.execution import Executions
-from flowrun.runtime.jobmaster.job_tasks import JobTasks
+from flowrun.runtime.jobmaster.job_tasks import JobTasks, WorkerPlace
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import PartitionLocation, TaskDeployment
 from tests.job_graphs import Edge, Vertex, job_graph
 
 A0, A1, B0 = ExecutionVertexId("a", 0), ExecutionVertexId("a", 1), ExecutionVertexId("b", 0)
 ADDRESSES = {"worker-0": "tcp://10.0.0.1:7000", "worker-1": ""}
+
+
+class Places:
+    """Workers, all of which are there."""
+
+    def place_of(self, worker: str) -> WorkerPlace:
+        return WorkerPlace(worker, ADDRESSES[worker])
+
+    def reaches(self, host_folder: str) -> bool:
+        return False
 
 
 class Deployments:
@@ -39,7 +49,7 @@ class Job:
         self.partitions = [p.id for v in graph.job_vertices[0].vertices for p in v.partitions]
         self.executions = Executions(graph, "job", 0)
         self.executor: Any = Deployments()
-        self.tasks = JobTasks(graph, "job", "line", self.executions, ADDRESSES.__getitem__)
+        self.tasks = JobTasks(graph, "job", "line", self.executions, Places())
         self.tasks.connect(self.executor)
 
     def deploy(self, *vertices: ExecutionVertexId) -> TaskDeployment:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowrun.errors import NoResourceAvailableError
+from flowrun.errors import NoResourceAvailableError, PartitionLostError
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.job_graph import JobGraph, ResultType
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner, RescalePartitioner
@@ -19,6 +19,7 @@ from flowrun.runtime.jobmaster.restart import FixedDelay, RestartStrategy
 from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
+    AwaitHostFolder,
     AwaitSlotsFurther,
     CancelJob,
     CancelTask,
@@ -27,6 +28,8 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     DeployTask,
     EndJob,
     Event,
+    HostFolderFound,
+    HostFolderLost,
     JobBroke,
     ReleasePartitions,
     ReleaseSlots,
@@ -229,7 +232,9 @@ def test_a_stage_that_waits_for_slots_and_must_wait_for_its_input_again_waits_fo
     assert WithdrawSlotRequest(request.number) in commands
     assert commands[-1] == RestartAt(0, 1)
     story.handle(RestartDue(1))
-    (again,) = story.handle(StateRestored(1))
+    released, again = story.handle(StateRestored(1))
+    assert isinstance(released, ReleasePartitions)
+    assert [p.attempt_id[-2:] for p in released.partitions] == ["_0"], "what the first attempt wrote"
     assert story.states() == "scheduled created created"
     assert story.grant(again) == ["a_0"]
     story.tell("a_0", *UP)
@@ -244,7 +249,7 @@ def test_a_stage_whose_input_is_produced_again_gives_back_its_slots_meanwhile() 
     story.handle(JobBroke(OSError("no disk")))
     story.tell("b_0", S.CANCELED)
     story.handle(RestartDue(1))
-    request, released = story.handle(StateRestored(1))
+    _, request, released = story.handle(StateRestored(1))
     assert isinstance(released, ReleaseSlots)
     assert story.grant(request) == ["a_0"]
 
@@ -533,3 +538,94 @@ def test_slots_are_given_in_the_order_of_the_jobs_whatever_fails_meanwhile(seed:
         world.check()
     assert world.order == ["job0", "job1", "job2", "job3", "job4"]
     assert set(world.ended.values()) == {JobState.FINISHED}
+
+
+def test_what_a_lost_worker_still_says_does_not_count() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    story.handle(WorkerLost("w2", "it hung"))
+    late = story.scheduler.executions.current(ExecutionVertexId("source", 1))
+    for state in (*UP, S.FINISHED):
+        assert story.handle(TaskUpdate(late.vertex, late.attempt_id, state)) == []
+    assert story.states() == "canceling failed canceling"
+
+
+def reading_story() -> Story:
+    """a_0 on w1 and a_1 on w2 have finished; b_0 reads both on w1. Both workers have folders that outlive them."""
+    story = Story(STAGES, FixedDelay(attempts=3, delay_ms=0))
+    for request, worker in zip(story.handle(StartJob()), ("w1", "w2"), strict=True):
+        deploy(story, story.handle(on_workers(request, worker)))
+    story.tell("a_0", *UP, S.FINISHED)
+    reading = [c for c in story.tell("a_1", *UP, S.FINISHED) if isinstance(c, RequestSlots)]
+    deploy(story, story.handle(on_workers(reading[0], "w1")))
+    story.tell("b_0", *UP)
+    return story
+
+
+def restarted(story: Story) -> list[str]:
+    """The subtasks that are deployed when a round is over, all on one worker."""
+    story.handle(RestartDue(story.scheduler._round))
+    commands = story.handle(StateRestored(story.scheduler._round))
+    requests = [c for c in commands if isinstance(c, RequestSlots)]
+    return [name for r in requests for name in deploy(story, story.handle(on_workers(r, *["w3"] * len(r.requests))))]
+
+
+def test_a_complete_partition_that_outlives_its_worker_is_read_where_it_is() -> None:
+    story = reading_story()
+    assert story.handle(WorkerLost("w2", "gone", "host", is_reached=True)) == [], "b_0 goes on"
+    story.handle(WorkerLost("w1", "gone", "host", is_reached=True))
+    assert story.scheduler.state is JobState.RESTARTING
+    assert restarted(story) == ["b_0"]
+
+
+def test_a_stage_waits_until_somebody_reads_again_what_a_lost_worker_has_left() -> None:
+    story = reading_story()
+    commands = story.handle(WorkerLost("w1", "gone", "host", is_reached=False))
+    assert AwaitHostFolder("host") in commands
+    assert restarted(story) == []
+    assert story.states().split()[-1] == "created"
+    assert story.handle(HostFolderFound("another")) == []
+    (request,) = story.handle(HostFolderFound("host"))
+    assert deploy(story, story.handle(on_workers(request, "w3"))) == ["b_0"]
+    assert story.handle(HostFolderLost("host")) == [], "it was found"
+
+
+def test_what_a_lost_host_had_is_written_again() -> None:
+    story = reading_story()
+    story.handle(WorkerLost("w1", "worker w1 was killed", "host", is_reached=False))
+    assert restarted(story) == []
+    commands = story.handle(HostFolderLost("host"))
+    assert any(isinstance(c, RestartAt) for c in commands)
+    assert story.scheduler.last_failure is not None
+    assert "worker w1 was killed; what it had written could not be read any more" in story.scheduler.last_failure
+    assert "a_0" in restarted(story)
+
+
+def test_a_lost_host_of_which_everything_was_read_costs_nothing() -> None:
+    story = reading_story()
+    story.tell("b_0", S.FINISHED)
+    assert story.handle(WorkerLost("w2", "gone", "host", is_reached=False)) == [AwaitHostFolder("host")]
+    assert story.handle(HostFolderLost("host")) == []
+
+
+def test_all_partitions_that_are_found_lost_while_a_round_begins_are_written_again_in_it() -> None:
+    shape = (
+        [Vertex("a", 2), Vertex("b", 2)],
+        [Edge("a", "b", RebalancePartitioner(), type=BLOCKING)],
+    )
+    story = Story(shape, FixedDelay(attempts=1, delay_ms=0))
+    for request in story.handle(StartJob()):
+        deploy(story, story.handle(on_workers(request, "w1")))
+    requests = [c for n in ("a_0", "a_1") for c in story.tell(n, *UP, S.FINISHED) if isinstance(c, RequestSlots)]
+    for request in requests:
+        deploy(story, story.handle(on_workers(request, "w1")))
+    for name in ("b_0", "b_1"):
+        story.tell(name, *UP)
+    (data_set,) = {p.data_set_id for p in story.scheduler._stages._complete}
+    for subtask in (0, 1):
+        reader = story.scheduler.executions.current(ExecutionVertexId("b", subtask))
+        lost = PartitionLostError("gone", data_set_id=data_set, subtask=subtask)
+        story.handle(TaskUpdate(reader.vertex, reader.attempt_id, S.FAILED, TaskFailure(lost)))
+    assert story.scheduler.restarts == 1
+    assert sorted(restarted(story)) == ["a_0", "a_1"]

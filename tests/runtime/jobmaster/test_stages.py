@@ -43,7 +43,7 @@ class Story:
                     assert self.scheduler.begin_deployment(vertex, 0)
                     deployed.append(str(vertex))
                 case events.ReleasePartitions(partitions=partitions):
-                    self.released += partitions
+                    self.released += [p.partition for p in partitions]
                 case events.CancelTask(attempt_id=attempt):
                     execution = self.scheduler.executions.by_attempt(attempt)
                     assert execution is not None

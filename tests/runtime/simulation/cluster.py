@@ -59,7 +59,7 @@ class Job:
             cluster.manager_process.timers,
             cluster.manager.slots,
             metrics,
-            cluster.manager.address_of,
+            cluster.manager,
             VirtualThreads(cluster.manager_process, 10),
         )
         cluster.jobs[job_id] = self

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from flowrun.api.source import Split
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import ClusterError, ConnectionOverError
-from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.cluster_messages import (
     RESOURCE_MANAGER,
     TASK_EXECUTOR,
@@ -24,6 +23,7 @@ from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.messages import (
     CheckpointAcknowledgement,
     JobMasterGateway,
+    ResultPartitionId,
     TaskDeployment,
     TaskExecutorGateway,
     TaskFailure,
@@ -218,7 +218,7 @@ class HostedJob:
             worker.ask_for(channel, addresses[channel.producer_attempt], deployment.attempt_id)
         task.start()
 
-    def release_partitions(self, partitions: Sequence[PartitionId]) -> None: ...
+    def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None: ...
 
     def cancel(self, attempt_id: str) -> None:
         self._with(attempt_id, Task.cancel)

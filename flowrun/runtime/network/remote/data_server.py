@@ -9,13 +9,15 @@ A pair of processes that read from each other has two connections, one a directi
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
 from flowrun.core.clock import Clock
 from flowrun.errors import ClusterError
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool
-from flowrun.runtime.network.remote.environment import ConnectedEnvironment
+from flowrun.runtime.network.host_folder import HostFolder
+from flowrun.runtime.network.remote.environment import ConnectedEnvironment, JobPlace
 from flowrun.runtime.network.remote.receiver import DataConnection
 from flowrun.runtime.network.remote.registry import PartitionRegistry
 from flowrun.runtime.network.remote.sender import PartitionSender
@@ -37,6 +39,7 @@ class DataServer:
         credentials: of the cluster.
         timers: of the process.
         lz4: compress rows: for slow links.
+        host_folder: where files of blocking partitions outlive this process; None: they do not.
 
     Raises:
         ClusterError: the address is taken, or listening there would let strangers in.
@@ -50,12 +53,14 @@ class DataServer:
         timers: TimerThread,
         *,
         lz4: bool = False,
+        host_folder: HostFolder | None = None,
     ) -> None:
         self._own = own
         self._credentials = credentials
         self._timers = timers
         self._lz4 = lz4
-        self._registry = PartitionRegistry(timers)
+        self._host_folder = host_folder
+        self._registry = PartitionRegistry(timers, host_folder)
         self._shared = None if lz4 else SegmentBudget()
         self._lock = threading.Lock()
         self._senders: set[PartitionSender] = set()
@@ -82,11 +87,15 @@ class DataServer:
             job_id: the run of the job.
             pool: buffers of the process.
             clock: of the process.
-            spill_dir: parent folder of blocking partitions; None: the system's temporary folder.
+            spill_dir: parent folder of what is spilled, if that ends with this process; None: the system's temporary folder.
         """
-        return ConnectedEnvironment(
-            job_id, self._own.id, self._registry, self.connect, pool, self._timers, clock, spill_dir
-        )
+        place = JobPlace(job_id, self._own.id, self._host_folder)
+        return ConnectedEnvironment(place, self._registry, self.connect, pool, self._timers, clock, spill_dir)
+
+    def remove_files(self, job_id: str) -> None:
+        """A job is over: delete what processes of this host have left of it."""
+        if self._host_folder is not None:
+            shutil.rmtree(self._host_folder.of_job(job_id), ignore_errors=True)
 
     def connect(self, address: str) -> DataConnection:
         """The connection to the data server of another process: the one that there is, or a new one. Blocks.

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 
 from flowrun.core.record import record
-from flowrun.errors import ClusterError
+from flowrun.errors import ClusterError, FlowrunError
 from flowrun.graph.execution_graph import PartitionId
+from flowrun.runtime.network.blocking import StoredPartition
+from flowrun.runtime.network.host_folder import HostFolder
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.timers import Timer, TimerThread
 
@@ -17,7 +19,7 @@ WAIT_MS = 30_000
 REMEMBERED = 10_000
 """Partitions that were removed: the attempts that wrote them are over."""
 
-Opened = Callable[[ResultPartition | ClusterError], None]
+Opened = Callable[[ResultPartition | StoredPartition | FlowrunError], None]
 """Is told of a partition that was asked for, or why there is none. By any thread; must not block."""
 
 
@@ -35,10 +37,12 @@ class PartitionRegistry:
 
     Args:
         timers: of the process.
+        host_folder: with files of processes that are gone; None: there are none.
     """
 
-    def __init__(self, timers: TimerThread) -> None:
+    def __init__(self, timers: TimerThread, host_folder: HostFolder | None = None) -> None:
         self._timers = timers
+        self._host_folder = host_folder
         self._lock = threading.Lock()
         self._partitions: dict[PartitionKey, ResultPartition] = {}
         self._waiting: dict[PartitionKey, list[tuple[Opened, Timer]]] = {}
@@ -77,6 +81,12 @@ class PartitionRegistry:
             opened(partition)
         elif is_gone:
             opened(_no_more(key))
+
+    def stored(self, key: PartitionKey) -> StoredPartition | FlowrunError:
+        """A blocking partition whose writer is gone, or why there is none."""
+        if self._host_folder is None:
+            return ClusterError(f"partition {key.partition} is in files that this process cannot read")
+        return StoredPartition(self._host_folder.of_job(key.job_id), key.partition, key.attempt_id)
 
     def _give_up(self, key: PartitionKey, opened: Opened) -> None:
         with self._lock:

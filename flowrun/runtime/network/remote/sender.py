@@ -14,9 +14,10 @@ from functools import partial
 from operator import is_
 
 from flowrun.core.elements import CheckpointBarrier, RecordBatch
-from flowrun.errors import ClusterError, FlowrunError
+from flowrun.errors import ClusterError, FlowrunError, PartitionLostError
 from flowrun.runtime.network.barriers import overtakes
 from flowrun.runtime.network.batches import BatchEncoder, Piece
+from flowrun.runtime.network.blocking import StoredPartition
 from flowrun.runtime.network.events import encode_event
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
@@ -179,14 +180,21 @@ class PartitionSender:
                 raise ClusterError(f"{self._frames.peer} asked for channel {number} twice")
             self._channels[number] = channel
         key = PartitionKey(request.job_id, request.partition, request.attempt_id)
-        self._registry.open(key, partial(self._opened, channel, request.subpartition))
+        if request.only_files:
+            self._opened(channel, request.subpartition, self._registry.stored(key))
+        else:
+            self._registry.open(key, partial(self._opened, channel, request.subpartition))
 
-    def _opened(self, channel: _Channel, subpartition: int, found: ResultPartition | ClusterError) -> None:
-        if isinstance(found, ResultPartition):
+    def _opened(
+        self, channel: _Channel, subpartition: int, found: ResultPartition | StoredPartition | FlowrunError
+    ) -> None:
+        if not isinstance(found, FlowrunError):
             try:
                 view = found.create_view(
                     subpartition, partial(self._wake, channel), partial(self._wake, channel, urgent=True)
                 )
+            except PartitionLostError as error:
+                found = error
             except Exception as error:
                 found = ClusterError(f"partition {found.name} cannot be read: {error}")
             else:

@@ -75,6 +75,7 @@ class PartitionRequest:
         attempt_id: the execution that writes it.
         subpartition: of the partition.
         credit: slots for the first rows.
+        only_files: the process that wrote it is gone: its files are to be read.
     """
 
     job_id: str
@@ -82,6 +83,7 @@ class PartitionRequest:
     attempt_id: str
     subpartition: int
     credit: int
+    only_files: bool = False
 
 
 @record
