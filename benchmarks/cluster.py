@@ -1,4 +1,5 @@
-"""Worker processes as a cluster: the age of rows behind a remote exchange, how soon they flow again after a death, and many workers."""
+"""Worker processes as a cluster: the age of rows behind a remote exchange, how soon they flow again after a death, how soon a job of a
+running cluster begins, and many workers."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import textwrap
@@ -18,6 +20,17 @@ import pyarrow as pa
 from benchmarks.latency import REPORT, SECONDS
 from benchmarks.measuring import ENVIRONMENT, FLOWRUN, Figure, run_pipeline
 from flowrun.api.process_function import KeyedProcessFunction, value_state
+from flowrun.errors import ClusterError
+from flowrun.runners.compile import compile_file
+from flowrun.runners.control import Order
+from flowrun.runners.job_text import sent_job
+from flowrun.runners.session.client import ClusterClient, job_submission
+from flowrun.runners.session.messages import JobProgress, JobSubmission
+from flowrun.runtime.cluster.job_files import JobFiles
+from flowrun.runtime.lifecycle import ExecutionState
+from flowrun.runtime.rpc.address import parse_address
+from flowrun.runtime.rpc.link import Credentials
+from flowrun.runtime.rpc.secret import read_secret
 
 RATE = 100_000
 REMOTE = f"""
@@ -50,6 +63,17 @@ steps:
   seen: {from: rows, key_by: [k], process: {function: "benchmarks.cluster:FirstRows", schema: {k: BIGINT}}}
 sinks:
   out: {from: seen, connector: blackhole}
+"""
+STARTS = 5
+STARTED = """
+name: started
+settings: {parallelism: 2}
+sources:
+  rows: {connector: datagen, rows-per-second: 1000, schema: {k: BIGINT}}
+steps:
+  counted: {from: rows, key_by: [k], aggregate: ["COUNT(*) AS n"]}
+sinks:
+  out: {from: counted, connector: blackhole}
 """
 WORKERS = 32
 MANY = f"""
@@ -103,7 +127,7 @@ class FirstRows(KeyedProcessFunction):
 
 
 def run() -> list[Figure]:
-    return [_remote_latency(), _deaths(), _many()]
+    return [_remote_latency(), _deaths(), _starts(), _many()]
 
 
 def _remote_latency() -> Figure:
@@ -170,6 +194,69 @@ def _wait_for_checkpoint(folder: Path, run: subprocess.Popen[bytes]) -> None:
         if run.poll() is not None:
             raise RuntimeError(run.communicate()[1].decode()[-2000:])
         time.sleep(0.01)
+
+
+def _starts() -> Figure:
+    """From the submission of a compiled job, by a client that is connected, until all of its subtasks run."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place, secret = f"127.0.0.1:{probe.getsockname()[1]}", Path(folder) / "secret"
+        probe.close()
+        file = Path(folder) / "started.yaml"
+        file.write_text(STARTED)
+        compiled = compile_file(file, {}, {})
+        sent = sent_job(compiled.text, {}, {})
+        submission = job_submission(
+            compiled.job_graph, sent.text, restore_from=None, allow_non_restored=False, committed_after="refuse"
+        )
+        command = [*FLOWRUN, "cluster", "up", "--slots", "2", "--listen", place, "--secret-file", str(secret), "-q"]
+        with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as up:
+            try:
+                with _client(place, secret, up) as client:
+                    _start(client, submission, sent.files)  # the task manager joins meanwhile
+                    seconds = [_start(client, submission, sent.files) for _ in range(STARTS)]
+            finally:
+                up.send_signal(signal.SIGINT)
+    middle = sorted(seconds)[STARTS // 2]
+    return Figure(
+        f"a job of two slots on a running cluster: from its submission until all subtasks run, median / worst of {STARTS}",
+        f"{middle:.2f} / {max(seconds):.2f} s",
+        bar="median ≤ 0.5 s",
+        cleared=middle <= 0.5,
+    )
+
+
+def _client(place: str, secret: Path, up: subprocess.Popen[bytes]) -> ClusterClient:
+    """Waits until the cluster is there."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return ClusterClient([parse_address(place)], Credentials(read_secret(secret)))
+        except ClusterError:
+            if up.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _start(client: ClusterClient, submission: JobSubmission, files: JobFiles) -> float:
+    """Seconds until all subtasks of a job run, which is ended then."""
+    began = time.perf_counter()
+    job_id = client.submit(submission, files)
+    while not _runs(client.watch_job(job_id)):
+        time.sleep(0.005)
+    seconds = time.perf_counter() - began
+    client.place_order(job_id, Order("cancel"))
+    while not client.watch_job(job_id).is_over:
+        time.sleep(0.01)
+    time.sleep(0.3)  # its workers end
+    return seconds
+
+
+def _runs(progress: JobProgress) -> bool:
+    if progress.is_over:
+        raise RuntimeError(f"the job ended: {progress}")
+    vertices = progress.status.vertices
+    return bool(vertices) and all(v.states.get(ExecutionState.RUNNING) == v.parallelism for v in vertices)
 
 
 def _many() -> Figure:
