@@ -232,10 +232,12 @@ def failed_handshake(place: str, error: OSError) -> ClusterError:
             f"the handshake with {place} failed: {error}",
             hint="all processes of a cluster use TLS with certificates of one authority, or none does (--tls)",
         )
-    return _unanswered(place, "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error))
+    if isinstance(error, TimeoutError):
+        return _unanswered(place, "no answer in time", "; a process that hangs there does not answer either: end it")
+    return _unanswered(place, error.strerror or str(error))
 
 
-def _unanswered(place: str, reason: str) -> ClusterError:
+def _unanswered(place: str, reason: str, more: str = "") -> ClusterError:
     return ClusterError(
-        f"the handshake with {place} failed: {reason}", hint="check the address, and whether one side uses TLS"
+        f"the handshake with {place} failed: {reason}", hint=f"check the address, and whether one side uses TLS{more}"
     )

@@ -190,8 +190,10 @@ def test_what_is_no_flowrun_is_told_from_one_that_is(answer: bytes) -> None:
 
 def test_a_listener_that_says_nothing_ends_in_an_error_in_time() -> None:
     listener, address = listen(TcpAddress("127.0.0.1", 0))
-    with listener, pytest.raises(ClusterError, match="no answer in time"):
+    with listener, pytest.raises(ClusterError, match="no answer in time") as raised:
         open_link(address, TASKMANAGER, Purpose.CONTROL, CREDENTIALS, timeout_ms=50)
+    assert raised.value.hint is not None
+    assert "a process that hangs there does not answer either" in raised.value.hint
 
 
 def test_who_sends_a_byte_now_and_then_is_dropped_in_time() -> None:
