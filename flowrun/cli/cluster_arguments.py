@@ -74,6 +74,36 @@ STATE = click.option(
 )
 
 
+class DurationType(click.ParamType[int]):
+    """A duration, such as `90s`; gives ms."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The ms.
+
+        Raises:
+            click.BadParameter: it is none.
+        """
+        from flowrun.core.units import parse_duration_ms
+
+        try:
+            return value if isinstance(value, int) else parse_duration_ms(str(value))
+        except ValueError as error:
+            self.fail(f"'{value}' is no duration: {error}", param, ctx)
+
+
+HANG_TIMEOUT = click.option(
+    "--hang-timeout",
+    "hang_timeout_ms",
+    type=DurationType(),
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="How long a job manager that leads may hang before it is killed, so that another one can lead; 0s: for ever.",
+)
+
+
 def cluster_credentials(secret_file: Path, tls: Path | None, *, create: bool = False) -> Credentials:
     """What the processes of a cluster prove themselves by, from the options SECRET_FILE and TLS of the present command.
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.cluster_arguments import DEFAULT_PORT, SECRET_FILE, STATE, TLS, AddressType, cluster_credentials
+from flowrun.cli.cluster_arguments import (
+    DEFAULT_PORT,
+    HANG_TIMEOUT,
+    SECRET_FILE,
+    STATE,
+    TLS,
+    AddressType,
+    cluster_credentials,
+)
 from flowrun.core.record import record
 
 if TYPE_CHECKING:
@@ -49,6 +57,7 @@ def cluster() -> None:
 @SECRET_FILE
 @TLS
 @STATE
+@HANG_TIMEOUT
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.pass_context
 def up(
@@ -59,6 +68,7 @@ def up(
     secret_file: Path,
     tls: Path | None,
     state: str | None,
+    hang_timeout_ms: int,
     quiet: bool,
 ) -> None:
     """Start a job manager and task managers, and keep them until Ctrl-C.
@@ -78,7 +88,7 @@ def up(
     credentials = cluster_credentials(secret_file, tls, create=True)
     warm_up()
     gc.freeze()
-    members = [_Member(lambda: run_session(SessionOptions(listen, secret_file, tls, state, quiet)))]
+    members = [_Member(lambda: run_session(SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, quiet)))]
     offered = slots or usable_cores()
     members += [_Member(lambda: _run_task_manager(listen, credentials, offered)) for _ in range(task_managers)]
     ctx.exit(_supervise(members))

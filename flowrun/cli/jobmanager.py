@@ -18,6 +18,7 @@ from flowrun.cli.arguments import (
 )
 from flowrun.cli.cluster_arguments import (
     DEFAULT_PORT,
+    HANG_TIMEOUT,
     SECRET_FILE,
     STATE,
     TLS,
@@ -80,6 +81,7 @@ def _reactive_ms(settle: str, parallelism: int | None) -> int:
     help="With --reactive: how long the number of slots stands still before it counts.",
 )
 @STATE
+@HANG_TIMEOUT
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @view_options
@@ -99,6 +101,7 @@ def jobmanager(
     reactive: bool,
     settle: str,
     state: str | None,
+    hang_timeout_ms: int,
     allow_non_restored_state: bool,
     committed_after: str,
     view: ViewOptions,
@@ -123,14 +126,20 @@ def jobmanager(
 
     prepare(view)
     if file is None:
+        from flowrun.cli.session import SessionOptions, run_session
+
         of_its_state = (from_savepoint, recover, standby, allow_non_restored_state)
         of_a_job = (*variables, *overrides, parallelism, reactive, *of_its_state, view.report)
         given_for_a_job = any(of_a_job) or committed_after != "refuse"
-        ctx.exit(_run_cluster(listen, secret_file, tls, state, given_for_a_job, quiet=view.quiet))
+        if given_for_a_job:
+            raise click.UsageError(
+                "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
+            )
+        ctx.exit(run_session(SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, view.quiet)))
     settle_ms = _reactive_ms(settle, parallelism) if reactive else None
     _check_state(state)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
-    told = Recovering(from_savepoint, recover, standby)
+    told = Recovering(from_savepoint, recover, standby, hang_timeout_ms)
     begun = told.begin(ctx, file, given, values, quiet=view.quiet)
     compiled = begun.compiled
     if reactive:
@@ -160,16 +169,3 @@ def jobmanager(
 def _check_state(state: str | None) -> None:
     if state is not None:
         raise click.UsageError("--state is for a cluster: what the job of FILE keeps is in its checkpoints")
-
-
-def _run_cluster(
-    listen: Address, secret_file: Path, tls: Path | None, state: str | None, given_for_a_job: bool, *, quiet: bool
-) -> int:
-    """Take jobs until a signal comes; gives the exit code."""
-    from flowrun.cli.session import SessionOptions, run_session
-
-    if given_for_a_job:
-        raise click.UsageError(
-            "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
-        )
-    return run_session(SessionOptions(listen, secret_file, tls, state, quiet))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -19,6 +20,7 @@ from flowrun.errors import PipelineError, StateError
 from flowrun.runners.compile import CompiledPipeline, compile_file
 from flowrun.runners.workers import check_runs_elsewhere
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.watchdog.leader_watch import watched_leader
 from flowrun.state.storage.leases import holding_leases
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from flowrun.state.storage.locate import SnapshotPath
 
 _LOOK_EVERY_MS = 200
+_LONG_SILENCE_MS = 120_000
 
 
 def newest_of(job_graph: JobGraph) -> SnapshotPath | None:
@@ -63,14 +66,15 @@ def candidate(ctx: click.Context, job_graph: JobGraph) -> Leadership:
     return lead
 
 
-def wait_for_lead(lead: Leadership, *, quiet: bool) -> int | None:
+def wait_for_lead(lead: Leadership, *, quiet: bool, hang_timeout_ms: int) -> int | None:
     """Wait until this process leads; gives an exit code instead if the job has come to its end under another one."""
     clock, pause = SystemClock(), threading.Condition()
-    told = False
+    told, watch = False, LeaderSilence(lead, hang_timeout_ms)
     while not lead.try_lead():
         if not told and not quiet and (other := lead.leader()) is not None:
             say(f"standing by: process {other.pid} on {other.host} leads")
             told = True
+        watch.look()
         with pause:
             clock.wait(pause, _LOOK_EVERY_MS)
     before = lead.leader()
@@ -82,6 +86,33 @@ def wait_for_lead(lead: Leadership, *, quiet: bool) -> int | None:
         say(f"process {before.pid} on {before.host} is gone: this one leads now")
     lead.begin()
     return None
+
+
+class LeaderSilence:
+    """Says it when the process that leads does not give a sign of life any more, although it has not ended.
+
+    Args:
+        lead: of this process, which stands by.
+        hang_timeout_ms: how long a leader may hang before it should have been killed on its own machine; 0: nobody does that.
+    """
+
+    def __init__(self, lead: Leadership, hang_timeout_ms: int) -> None:
+        from flowrun.state.storage.leadership import Silence
+
+        self._lead = lead
+        self._silence = Silence((2 * hang_timeout_ms or _LONG_SILENCE_MS) / 1000, time.monotonic())
+
+    def look(self) -> None:
+        """To be called now and then. Raises StateError: the file of the lead cannot be read."""
+        silent_s = self._silence.look(self._lead.last_beat_ns(), time.monotonic())
+        if silent_s is None:
+            return
+        leader = self._lead.leader()
+        who = "another process" if leader is None else f"process {leader.pid} on {leader.host}"
+        remedy = "end it there" if leader is None else f"end it there (kill -9 {leader.pid})"
+        say(
+            f"{who} leads, but has given no sign of life for {silent_s:.0f} s. If it hangs, {remedy}, and this one leads"
+        )
 
 
 def note_ending(lead: Leadership, ending: Ending) -> None:
@@ -118,11 +149,13 @@ class Recovering:
         from_savepoint: begin there.
         recover: go on from the newest checkpoint.
         standby: do so once no other one leads.
+        hang_timeout_ms: how long the one that leads may hang; 0: for ever.
     """
 
     from_savepoint: str | None
     recover: bool
     standby: bool
+    hang_timeout_ms: int
 
     def __post_init__(self) -> None:
         """Raise UsageError if they contradict each other."""
@@ -148,8 +181,12 @@ class Recovering:
             raise click.UsageError("a pipeline in batch mode runs on Spark: flowrun run --mode batch")
         check_runs_elsewhere(compiled.job_graph)
         lead = candidate(ctx, compiled.job_graph) if self.standby else None
-        if lead is not None and (code := wait_for_lead(lead, quiet=quiet)) is not None:
-            ctx.exit(code)
+        if lead is not None:
+            code = wait_for_lead(lead, quiet=quiet, hang_timeout_ms=self.hang_timeout_ms)
+            if code is not None:
+                ctx.exit(code)
+            who = f"the job manager of '{compiled.job_graph.name}'"
+            ctx.with_resource(watched_leader(self.hang_timeout_ms, who, lambda: None, lead.beat))
         leases = ctx.with_resource(ExitStack())
         leases.enter_context(holding_leases())
         restored = newest_of(compiled.job_graph) if self.recover or self.standby else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
 from flowrun.cli.cluster_arguments import cluster_credentials, host_and_port, proofs_as_arguments
 from flowrun.cli.console import EXIT_FAILED, EXIT_OK, say
+from flowrun.cli.recovering import LeaderSilence
 from flowrun.cli.restoring import absolute_location
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
@@ -17,6 +19,7 @@ from flowrun.runners.session.job_store import JobStore
 from flowrun.runners.session.session_cluster import SessionCluster
 from flowrun.runners.session.warm_up import warm_up
 from flowrun.runtime.rpc.address import Address
+from flowrun.runtime.watchdog.leader_watch import watched_leader
 from flowrun.state.storage.leadership import Leadership
 from flowrun.state.storage.state_path import resolve
 
@@ -32,6 +35,7 @@ class SessionOptions:
         secret_file: of the cluster; it is made if it is not there.
         tls: folder of certificates; None: connections are not encrypted.
         state: folder in which its jobs are kept; None: they end with it.
+        hang_timeout_ms: how long it may hang while others wait for the folder; 0: for ever.
         quiet: whether nothing is said of how to use it.
     """
 
@@ -39,6 +43,7 @@ class SessionOptions:
     secret_file: Path
     tls: Path | None
     state: str | None
+    hang_timeout_ms: int
     quiet: bool
 
 
@@ -58,13 +63,20 @@ def run_session(options: SessionOptions) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, end)
-    store = None
+    store = lead = None
     if options.state is not None:
         folder = resolve(absolute_location(options.state))
-        if not _await_lead(Leadership(folder), asked, quiet=options.quiet):
+        lead = Leadership(folder)
+        if not _await_lead(lead, asked, options):
             return EXIT_OK
         store = JobStore(folder / "jobs")
-    with SessionCluster(options.listen, credentials, store) as cluster:
+    with ExitStack() as stack:
+        cluster = stack.enter_context(SessionCluster(options.listen, credentials, store))
+        if lead is not None:
+            probe = cluster.dispatcher.probe
+            stack.enter_context(
+                watched_leader(options.hang_timeout_ms, "the job manager of the cluster", probe, lead.beat)
+            )
         if not options.quiet:
             _say_how_to_use(cluster.address, proofs_as_arguments(options.secret_file, options.tls))
         while not asked.wait(_LOOK_S):
@@ -78,19 +90,21 @@ def run_session(options: SessionOptions) -> int:
     return EXIT_FAILED if running and store is None else EXIT_OK
 
 
-def _await_lead(leadership: Leadership, asked: threading.Event, *, quiet: bool) -> bool:
+def _await_lead(leadership: Leadership, asked: threading.Event, options: SessionOptions) -> bool:
     """Wait until no other dispatcher has the folder; False: a signal came first. Whoever leads keeps the lead until it ends."""
     if leadership.try_lead():
         leadership.begin()
         return True
     leader = leadership.leader()
-    if not quiet:
+    if not options.quiet:
         who = "another process" if leader is None else f"process {leader.pid} on {leader.host}"
         say(f"standing by: {who} leads the cluster")
+    watch = LeaderSilence(leadership, options.hang_timeout_ms)
     while not asked.wait(_LOOK_S):
         if leadership.try_lead():
             leadership.begin()
             return True
+        watch.look()
     return False
 
 

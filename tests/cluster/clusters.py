@@ -85,12 +85,14 @@ def all_gone(pids: Collection[int], limit_s: float = 10) -> bool:
 
 
 @contextmanager
-def session(folder: Path, managers: int = 2, slots: int = 2, dispatchers: int = 1) -> Iterator[Session]:
-    """A dispatcher and its task managers; with several dispatchers the others stand by, and jobs are kept."""
+def session(
+    folder: Path, managers: int = 2, slots: int = 2, dispatchers: int = 1, leading: tuple[object, ...] = ()
+) -> Iterator[Session]:
+    """A dispatcher and its task managers; with several dispatchers, of these options, the others stand by, and jobs are kept."""
     places, secret = [f"127.0.0.1:{free_port()}" for _ in range(dispatchers)], folder / "secret"
     with ExitStack() as stack:
         common = ("--secret-file", secret)
-        kept = ("--state", folder / "cluster") if dispatchers > 1 else ()
+        kept = ("--state", folder / "cluster", *leading) if dispatchers > 1 else ()
         all_of_them: list[Process] = []
         for place in places:
             listening = ("jobmanager", "--listen", place, *common, *kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import ExitStack
 from pathlib import Path
@@ -178,10 +179,10 @@ def test_nothing_is_left_of_processes_that_are_killed(tmp_path: Path, who: str) 
         for manager in cluster.managers:
             manager.send_signal(signal.SIGTERM)
             manager.wait(timeout=20)
-        assert not any(map(is_alive, gone))
+        assert all_gone(gone)
         if cluster.dispatcher.poll() is None:
             end(cluster)
-        assert not any(is_alive(pid) for pid in below)
+        assert all_gone(below)
 
 
 @pytest.mark.exhaustive
@@ -214,6 +215,29 @@ def test_a_standby_takes_the_place_of_a_dispatcher_and_goes_on_with_its_jobs(tmp
         standby.send_signal(signal.SIGTERM)
         standby.wait(timeout=20)
         assert b"treasure" not in b"".join(p.read_bytes() for p in (tmp_path / "cluster").rglob("*") if p.is_file())
+    check_counts(tmp_path, 100_000)
+
+
+@pytest.mark.exhaustive
+def test_a_dispatcher_that_hangs_is_killed_and_a_standby_goes_on_with_its_jobs(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
+    with session(tmp_path, dispatchers=2, leading=("--hang-timeout", "4s")) as cluster:
+        standby = cluster.standbys[0]
+        job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        of_jobs = {pid for child in children(cluster.dispatcher.pid) for pid in children(child)}
+        for pid in (*of_jobs, *children(cluster.dispatcher.pid), cluster.dispatcher.pid):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"leader_guard" not in command:
+                os.kill(pid, signal.SIGSTOP)
+        _, said = cluster.dispatcher.communicate(timeout=60)
+        assert "the job manager of the cluster was ended (SIGKILL): it gave no sign of life for 4 s" in said
+        wait_for(lambda: is_listening(cluster), standby)
+        assert all_gone(of_jobs), "the kernel has freed the lock before they were gone"
+        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
+        wait_for(lambda: complete(tmp_path, number + 2), standby)
+        path = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved").stdout.strip()
+        cluster.flowrun("resume", "--from-savepoint", path, *FASTER)
     check_counts(tmp_path, 100_000)
 
 

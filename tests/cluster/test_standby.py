@@ -118,3 +118,32 @@ def test_a_leader_that_is_told_to_go_hands_over_and_one_that_is_stopped_does_not
         assert len(json_rows(cluster.folder / "out")) > 0
     else:
         check_counts(cluster.folder, ROWS)
+
+
+def test_a_leader_that_hangs_is_killed_where_it_runs_and_another_goes_on(cluster: Cluster) -> None:
+    first, _ = cluster.begin("--standby", "--hang-timeout", "4s")
+    with fast(cluster.folder):
+        second = cluster.lead(1, "--standby")
+        assert second.stderr is not None
+        assert "standing by" in second.stderr.readline()
+        first.send_signal(signal.SIGSTOP)
+        _, said = first.communicate(timeout=60)
+        assert "the job manager of 'counted' was ended (SIGKILL): it gave no sign of life for 4 s" in said
+        _, said = second.communicate(timeout=60)
+    assert second.returncode == 0, said
+    check_counts(cluster.folder, ROWS)
+
+
+def test_a_standby_names_a_leader_that_nobody_kills(cluster: Cluster) -> None:
+    first, _ = cluster.begin("--standby", "--hang-timeout", "0s")
+    second = cluster.lead(1, "--standby", "--hang-timeout", "3s")
+    assert second.stderr is not None
+    assert "standing by" in second.stderr.readline()
+    first.send_signal(signal.SIGSTOP)
+    line = second.stderr.readline()
+    assert f"process {first.pid} on" in line
+    assert "has given no sign of life for" in line
+    assert f"(kill -9 {first.pid}), and this one leads" in line
+    assert second.poll() is None, "the lock is not taken from one that lives"
+    kill(first.pid)
+    assert "is gone: this one leads now" in second.stderr.readline()

@@ -4,6 +4,9 @@ The leader holds a lock on `.leader` in the job's folder from its start to its e
 that dies, so a new leader never meets the old one: whoever could still commit still holds the lock. On network file systems with such
 locks (NFS 4) the server frees it when the machine of the leader has not renewed its lease. A leader whose job has come to its end says so
 in the file; where it does not, the next one goes on.
+
+No lock is ever taken from a leader that lives. One that hangs does not beat any more, which those that stand by see (`Silence`); they lead
+when it has been ended.
 """
 
 from __future__ import annotations
@@ -32,6 +35,36 @@ class Leader:
     host: str
     pid: int
     ended: str | None = None
+
+
+class Silence:
+    """How long the one who leads has not beaten, by the clock of this process.
+
+    Args:
+        told_after_s: from when on it is worth a word.
+        now_s: monotonic.
+    """
+
+    def __init__(self, told_after_s: float, now_s: float) -> None:
+        self._told_after_s = told_after_s
+        self._since_s = now_s
+        self._last_ns: int | None = None
+        self._is_told = False
+
+    def look(self, last_beat_ns: int, now_s: float) -> float | None:
+        """Seconds of silence if that is news: once, until the leader beats again.
+
+        >>> silence = Silence(10, 0)
+        >>> [silence.look(beat, now) for beat, now in ((1, 0), (1, 9), (1, 11), (1, 30), (2, 31), (2, 42))]
+        [None, None, 11, None, None, 11]
+        """
+        if last_beat_ns != self._last_ns:
+            self._last_ns, self._since_s, self._is_told = last_beat_ns, now_s, False
+        silent_s = now_s - self._since_s
+        if self._is_told or silent_s < self._told_after_s:
+            return None
+        self._is_told = True
+        return silent_s
 
 
 class Leadership:
@@ -85,6 +118,16 @@ class Leadership:
             return Leader(str(known["host"]), int(known["pid"]), known["ended"])
         except (ValueError, KeyError, TypeError):
             return None
+
+    def beat(self) -> None:
+        """The leader lives: those that stand by see it in the time of the file. Raises StateError: it cannot be written."""
+        with failures("write", self._location):
+            os.utime(self._descriptor)
+
+    def last_beat_ns(self) -> int:
+        """When the leader has beaten last, by its clock: whether that changes is all that it tells here."""
+        with failures("read", self._location):
+            return os.fstat(self._descriptor).st_mtime_ns
 
     def close(self) -> None:
         """Give up the lead. Idempotent."""
