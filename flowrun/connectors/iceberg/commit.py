@@ -224,7 +224,7 @@ class IcebergVersion:
         `rewriter` names the files that this commit has written itself; if it fails they go, or are found as those of a killed writer.
         """
         errors = library("pyiceberg.exceptions")
-        table = _without_retries(self._table)
+        table = _for_one_commit(self._table)
         try:
             with table.transaction() as transaction:
                 update = transaction.update_snapshot(snapshot_properties=_summary(given, rewriter))
@@ -303,13 +303,18 @@ def _summary(given: Sequence[Handed], rewriter: str) -> dict[str, str]:
     return {SUMMARY: json.dumps(highest, sort_keys=True)} if highest else {}
 
 
-def _without_retries(table: Any) -> Any:
-    """The table, as one whose commits are not tried again by the client library, which would not look whether they are there."""
-    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
-    return type(table)(
-        table.name(),
-        table.metadata.model_copy(update={"properties": properties}),
-        table.metadata_location,
-        table.io,
-        table.catalog,
-    )
+def _for_one_commit(table: Any) -> Any:
+    """The table, as the client library is to see it while it makes one commit.
+
+    Its own retries are off, as it would not look whether the commit is there. Of the snapshots it knows the newest only: it copies all that it
+    knows many times for each commit, and the catalog applies the commit to what it knows itself.
+    """
+    newest = table.current_snapshot()
+    changed = {
+        "properties": {**table.metadata.properties, "commit.retry.num-retries": "0"},
+        "snapshots": [] if newest is None else [newest],
+        "snapshot_log": [],
+        "metadata_log": [],
+    }
+    metadata = table.metadata.model_copy(update=changed)
+    return type(table)(table.name(), metadata, table.metadata_location, table.io, table.catalog)

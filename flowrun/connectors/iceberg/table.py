@@ -18,6 +18,8 @@ from flowrun.errors import ConnectorError, SetupError
 
 _SCHEME = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]*://")
 
+_WRITABLE_VERSION = 2
+
 _creating = threading.Lock()
 _ATTEMPTS = 3
 """Several processes may create a namespace or a table at the same time: those that come second look again."""
@@ -151,6 +153,12 @@ class IcebergTable:
             raise SetupError(
                 f"{what} is partitioned by {', '.join(given) or 'nothing'}, but PARTITIONED BY says {', '.join(partitions)}",
                 hint="declare the table as it is, or leave PARTITIONED BY out",
+            )
+        if self.table.format_version > _WRITABLE_VERSION and self.name.catalog.type != "rest":
+            raise SetupError(
+                f"{what} has format version {self.table.format_version}, whose metadata PyIceberg cannot write to a {self.name.catalog.type} "
+                "catalog yet",
+                hint="use a table of format version 2, or a REST catalog, which writes the metadata itself",
             )
         kind = self.table.properties.get("write.format.default", "parquet")
         if kind != "parquet":

@@ -36,7 +36,7 @@ from flowrun.core.types import (
 )
 from flowrun.errors import ConnectorError, OptionError, SetupError, StateError
 from flowrun.testing.connector_conformance import SourceDrive, check_sink, rows_in, writer_context
-from tests.connectors.iceberg.tables import batch, create, rows, sink, source, table
+from tests.connectors.iceberg.tables import ORDERS, batch, catalog, create, rows, sink, source, table
 
 BATCHES = [batch([(1, "a", 1.5), (2, "b", None)]), batch([(3, None, 0.0)]), batch([(4, "d", 2.5), (5, "ü", -1.0)])]
 
@@ -336,3 +336,32 @@ def test_an_in_memory_catalog_is_one_for_the_whole_process(tmp_path: Path) -> No
     made.create_committer().commit(write(made, BATCHES[0]))
     found = SourceDrive(source(tmp_path, **options)).run()
     assert sorted(found) == [(1, "a", 1.5), (2, "b", None)]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_tables_of_each_format_with_tags_of_old_snapshots(tmp_path: Path, version: str) -> None:
+    made = catalog(tmp_path)
+    made.create_namespace("db")
+    created = made.create_table("db.t", ORDERS.arrow, properties={"format-version": version})
+    for i in range(2):
+        created.append(pa.table({"id": [10 + i], "item": ["x"], "price": [1.0]}))
+    first = created.snapshots()[0].snapshot_id
+    created.manage_snapshots().create_tag(first, "old").create_branch(first, "side").commit()
+    keyed = sink(tmp_path, keys=("id",))
+    keyed.create_committer().commit(write(keyed, batch([(10, "y", 2.0), (1, "a", 1.5)]), attempt="a"))
+    made_by_rows = sink(tmp_path)
+    made_by_rows.create_committer().commit(write(made_by_rows, batch([(2, "b", None)]), attempt="b"))
+    assert rows(tmp_path) == [(1, "a", 1.5), (10, "y", 2.0), (11, "x", 1.0), (2, "b", None)]
+    assert sorted(table(tmp_path).refs()) == ["main", "old", "side"]
+    assert snapshots(tmp_path) == 4
+
+
+def test_a_table_whose_metadata_cannot_be_written_is_refused_before_anything_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path, ORDERS.arrow)
+    monkeypatch.setattr("pyiceberg.table.Table.format_version", property(lambda _: 3))
+    with pytest.raises(
+        SetupError, match="has format version 3, whose metadata PyIceberg cannot write to a sql catalog"
+    ):
+        sink(tmp_path).create_writer(writer_context()).open()
