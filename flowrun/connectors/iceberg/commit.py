@@ -306,8 +306,8 @@ def _summary(given: Sequence[Handed], rewriter: str) -> dict[str, str]:
 def _for_one_commit(table: Any) -> Any:
     """The table, as the client library is to see it while it makes one commit.
 
-    Its own retries are off, as it would not look whether the commit is there. Of the snapshots it knows the newest only: it copies all that it
-    knows many times for each commit, and the catalog applies the commit to what it knows itself.
+    Its own retries are off, as it would not look whether the commit is there. Of the snapshots it knows the newest only: it copies all that
+    it knows many times for each commit, and the catalog applies the commit to what it knows itself.
     """
     newest = table.current_snapshot()
     changed = {

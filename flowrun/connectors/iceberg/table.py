@@ -156,8 +156,8 @@ class IcebergTable:
             )
         if self.table.format_version > _WRITABLE_VERSION and self.name.catalog.type != "rest":
             raise SetupError(
-                f"{what} has format version {self.table.format_version}, whose metadata PyIceberg cannot write to a {self.name.catalog.type} "
-                "catalog yet",
+                f"{what} has format version {self.table.format_version}, whose metadata PyIceberg cannot write to a "
+                f"{self.name.catalog.type} catalog yet",
                 hint="use a table of format version 2, or a REST catalog, which writes the metadata itself",
             )
         kind = self.table.properties.get("write.format.default", "parquet")
