@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.rpc.certificates import make_authority, make_identity
+
 KAFKA_VERSION = "4.1.1"
 USER, PASSWORD = "alice", "alice-secret-word"
 _START_TIMEOUT_S = 90
@@ -39,17 +41,25 @@ class KafkaBroker:
     Attributes:
         bootstrap: its address without authentication.
         sasl: its address for SASL/PLAIN, which lets in `USER` with `PASSWORD`.
+        tls: its address for TLS; None where there is no `openssl` to make certificates with.
+        authority: the certificate of who signed its own one, as PEM.
     """
 
     def __init__(self, folder: Path, heap: str = "384m", *, fast_start: bool = True) -> None:
         self._folder = folder
         self._options = [f"-Xmx{heap}", "-XX:+UseSerialGC", *(["-XX:TieredStopAtLevel=1"] if fast_start else [])]
         self._process: subprocess.Popen[bytes] | None = None
-        plain, sasl, controller = free_ports(3)
+        plain, sasl, controller, tls = free_ports(4)
         self.bootstrap = f"127.0.0.1:{plain}"
         self.sasl = f"127.0.0.1:{sasl}"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "server.properties").write_text(_properties(folder / "data", plain, sasl, controller))
+        properties = _properties(folder / "data", plain, sasl, controller)
+        self.tls: str | None = None
+        self.authority = folder / "authority" / "ca.pem"
+        if shutil.which("openssl"):
+            self.tls = f"127.0.0.1:{tls}"
+            properties = properties.replace("\nlisteners=", f"\nlisteners=SSL://{self.tls},") + _tls_properties(folder)
+        (folder / "server.properties").write_text(properties)
         self._run(
             "kafka.tools.StorageTool",
             ["format", "-t", _cluster_id(), "-c", str(folder / "server.properties")],
@@ -93,6 +103,16 @@ class KafkaBroker:
     def kill(self) -> None:
         """Kill it, as a machine dies."""
         self._end(signal.SIGKILL)
+
+    def hang(self) -> None:
+        """Let it neither answer nor end, as a machine that swaps."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """End what `hang` began."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -199,7 +219,7 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config={login}
@@ -220,6 +240,18 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 group.initial.rebalance.delay.ms=0
+"""
+
+
+def _tls_properties(folder: Path) -> str:
+    """A listener for TLS, with a certificate of its own."""
+    authority = make_authority(folder / "authority")
+    identity = make_identity(folder / "broker", authority)
+    store = folder / "broker.pem"
+    store.write_text((identity / "key.pem").read_text() + (identity / "cert.pem").read_text())
+    return f"""
+listener.name.ssl.ssl.keystore.type=PEM
+listener.name.ssl.ssl.keystore.location={store}
 """
 
 

@@ -129,7 +129,10 @@ class ClientErrors:
         self.last = self._told = None
 
     def check(self) -> None:
-        """Raise ConnectorError if trying again is of no use: a topic is gone, the login is refused, or the client is broken."""
+        """Raise ConnectorError if trying again is of no use.
+
+        That is where a topic is gone, the login or a certificate is refused, or the client is broken.
+        """
         error = self.last
         if error is None:
             return

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from flowrun.connectors.kafka.connector import KAFKA
 from flowrun.connectors.kafka.decoding import DecodedMessages, MessageDecoder
 from flowrun.connectors.kafka.messages import METADATA, by_partition
 from flowrun.core import types as t
-from flowrun.core.elements import RowKind
+from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Field, Schema
-from tests.connectors.kafka.tables import source
+from flowrun.plan.tables import create_sink
+from tests.connectors.kafka.tables import reference, source
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 Row = tuple[Any, ...]
@@ -138,3 +141,19 @@ def test_changes_of_a_value_stay_with_their_message() -> None:
     assert rows(found) == [(1, "a"), (1, "b")]
     assert found.offsets.tolist() == [3, 3]
     assert [b.offset for b in found.bad] == [4]
+
+
+_SCHEMA_ELSEWHERE = ("avro-confluent", "debezium-avro-confluent", "protobuf")
+SIMPLE = tuple(f for f in KAFKA.formats if f not in _SCHEMA_ELSEWHERE)
+
+
+@pytest.mark.parametrize("format", SIMPLE)
+def test_a_poisoned_message_of_any_format_is_known_by_its_offset(format: str) -> None:
+    schema = Schema.of(name=t.STRING)
+    options: dict[str, Any] = {"format": format}
+    encoder = create_sink(reference({}, **options), schema, unbounded=True).encoder()  # type: ignore[attr-defined]
+    (good,) = encoder.encode(RecordBatch(pa.record_batch({"name": ["a"]}, schema.arrow))).column("value").to_pylist()
+    found = decode([message(0, good), message(1, b"\xff\xfe"), message(2, good)], schema, {}, **options)
+    assert rows(found) == [("a",), ("a",)]
+    assert [(b.offset, b.raw) for b in found.bad] == [(1, b"\xff\xfe")]
+    assert found.offsets.tolist() == [0, 2]

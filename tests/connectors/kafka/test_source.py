@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError, OptionError
 from flowrun.testing.connector_conformance import SourceDrive, check_source
 from tests.connectors.kafka.tables import source
+from tests.runtime.rpc.certificates import make_authority
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker
 
 pytestmark = pytest.mark.exhaustive
@@ -273,3 +275,30 @@ def test_a_property_that_nobody_knows(kafka: KafkaBroker) -> None:
     with pytest.raises(OptionError, match="No such configuration property") as raised:
         bounded(kafka, "t", properties_fetch_min_byte="1")
     assert raised.value.option == "properties.fetch.min.byte"
+
+
+def test_connections_are_encrypted_and_the_broker_is_known_by_its_authority(kafka: KafkaBroker, tmp_path: Path) -> None:
+    if kafka.tls is None:
+        pytest.skip("there is no `openssl` command")
+    topic = kafka.create_topic(1)
+    kafka.produce(topic, lines(0))
+    tls = {
+        "properties_bootstrap_servers": kafka.tls, "properties_security_protocol": "SSL",
+        "properties_ssl_truststore_type": "PEM", "properties_ssl_endpoint_identification_algorithm": "",
+    }  # fmt: skip
+    assert bounded(kafka, topic, **tls, properties_ssl_truststore_location=str(kafka.authority)) == [0]
+    stranger = make_authority(tmp_path / "stranger") / "ca.pem"
+    with pytest.raises(ConnectorError, match=r"certificate verify failed|SSL handshake failed"):
+        bounded(kafka, topic, **tls, properties_ssl_truststore_location=str(stranger))
+
+
+def test_reading_goes_on_when_a_broker_that_hangs_goes_on(kafka: KafkaBroker) -> None:
+    topic = kafka.create_topic(1)
+    kafka.produce(topic, lines(0))
+    with driving(reading(kafka, topic)) as drive:
+        read_until(drive, 1)
+        kafka.hang()
+        drive.step()
+        kafka.go_on()
+        kafka.produce(topic, lines(1))
+        assert read_until(drive, 2) == [0, 1]
