@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 import time
 from collections.abc import Callable
 
 import fastavro
 import numpy as np
 import pyarrow as pa
+from google.protobuf import descriptor_pb2
 
 from benchmarks.measuring import Figure
 from flowrun.api.format import FileFormat, ReadRequest, RecordFormat, messages_chunk
 from flowrun.connectors.formats.avro.types import schema_text
+from flowrun.connectors.formats.protobuf.descriptors import message_class
 from flowrun.connectors.formats.registry import file_format_named, format_named, prefixed_options
 from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
@@ -24,7 +27,7 @@ ORDERS = Schema.of(id=BIGINT, user=STRING, amount=DOUBLE, at=timestamp(3), item=
 
 
 def run() -> list[Figure]:
-    return [*_avro_messages(), _avro_files()]
+    return [*_avro_messages(), _avro_files(), _protobuf_messages()]
 
 
 def _orders() -> pa.RecordBatch:
@@ -119,4 +122,37 @@ def _avro_files() -> Figure:
         lambda: list(reader.read(out, "orders.avro", 0, 0, None, 8192)),
         read,
         2,
+    )
+
+
+def _protobuf_messages() -> Figure:
+    kind = descriptor_pb2.FieldDescriptorProto
+    kinds = {"id": kind.TYPE_INT64, "user": kind.TYPE_STRING, "amount": kind.TYPE_DOUBLE, "at": kind.TYPE_INT64}
+    kinds |= {"item": kind.TYPE_STRING, "count": kind.TYPE_INT32}
+    described = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    order = described.message_type.add(name="Order")
+    for number, (name, type_) in enumerate(kinds.items(), start=1):
+        order.field.add(name=name, number=number, type=type_, label=kind.LABEL_OPTIONAL)
+    schema = Schema.of(**{f.name: BIGINT if f.name == "at" else f.type for f in ORDERS})
+    columns = _orders()
+    columns = pa.RecordBatch.from_arrays(
+        [c.view(f.type) for c, f in zip(columns.columns, schema.arrow, strict=True)], schema=schema.arrow
+    )
+    protobuf = format_named("protobuf")
+    assert isinstance(protobuf, RecordFormat)
+    with tempfile.NamedTemporaryFile(suffix=".desc") as file:
+        file.write(descriptor_pb2.FileDescriptorSet(file=[described]).SerializeToString())
+        file.flush()
+        given = {"protobuf.message-class-name": "shop.Order", "protobuf.descriptor-file": file.name}
+        options, _ = parse_options(prefixed_options("protobuf"), given, "protobuf")
+        made = message_class("shop.Order", file.name)
+        decoder = protobuf.create_decoder(ReadRequest(schema, schema, options))
+        messages = protobuf.create_encoder(schema, options).encode_messages(columns)
+
+    def read() -> object:
+        found = [made.FromString(m) for m in messages.to_pylist()]
+        return pa.RecordBatch.from_pydict({n: pa.array([getattr(m, n) for m in found]) for n in schema.names})
+
+    return _figure(
+        "Protobuf messages to columns, against the library", lambda: decoder.decode(messages_chunk(messages)), read, 3
     )

@@ -125,6 +125,8 @@ TEXTS = {
     "csv": (FLAT, "'format' = 'csv', 'csv.null-literal' = 'NULL'", ""),
     "dbz": (COLUMNS, "'format' = 'debezium-json'", ""),
     "canal": (COLUMNS, "'format' = 'canal-json'", ""),
+    "maxwell": (COLUMNS, "'format' = 'maxwell-json'", ""),
+    "ogg": (COLUMNS, "'format' = 'ogg-json'", ""),
     "parts": ("i BIGINT, at TIMESTAMP(3), t STRING, day DATE", "'format' = 'json'", "PARTITIONED BY (day, t)"),
 }
 
@@ -170,6 +172,30 @@ def test_parquet_holds_what_the_stream_writes(spark: SparkSession, tmp_path: Pat
         assert folders[0] == folders[1]
     written_types = pq.read_schema(next((tmp_path / "spark" / "whole").glob("*.parquet")))
     assert written_types.field("ltz").type == pa.timestamp("us", "UTC")
+
+
+def test_whole_files_of_other_formats_are_written_and_read_by_flowrun_in_workers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    memory.put("outputs", [rows()])
+    columns = "i BIGINT, at TIMESTAMP(3), t STRING, a ARRAY<INT>, day DATE"
+    tables = {f: (columns, f"'format' = '{f}'", "PARTITIONED BY (day)") for f in ("avro", "orc", "arrow")}
+    run_stream(sql_plan(script(tmp_path / "stream", tables), tmp_path))
+    result = run_batch(spark, sql_plan(script(tmp_path / "spark", tables), tmp_path), "r1")
+    assert result.rows == dict.fromkeys(tables, 4)
+    for name, (_, options, beside) in tables.items():
+        written, expected = (
+            by_flowrun(scan_of(columns, tmp_path / engine / name, options, beside=beside))
+            for engine in ("spark", "stream")
+        )
+        assert written == expected, name
+        text = f"""
+            CREATE TABLE files ({columns}) {beside} WITH ('connector' = 'filesystem', 'path' = '{tmp_path / "stream" / name}', {options});
+            CREATE TABLE m ({columns}) WITH ('connector' = 'memory', 'table' = 'read-{name}');
+            INSERT INTO m SELECT * FROM files;
+        """
+        assert run_batch(spark, sql_plan(text, tmp_path), "r1").rows == {"m": 4}
+        assert sum(b.columns.num_rows for b in memory.take(f"read-{name}")) == 4
 
 
 def test_a_repeated_run_replaces_its_own_files_and_no_others(spark: SparkSession, tmp_path: Path) -> None:

@@ -92,7 +92,12 @@ class Lanes:
         self.stop = np.where(which, self.source.end, self.stop)
 
     def long(self) -> Integers:
-        """Read an int or long of each lane: 7 bits a byte, the lowest first, zigzag."""
+        """Read an int or long of each lane: a `varint` whose lowest bit is the sign."""
+        values = self.varint()
+        return ((values >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(values & 1)
+
+    def varint(self) -> Integers:
+        """Read the 64 bits of a number of each lane: 7 bits a byte, the lowest first."""
         first = self.source.bytes[self.position]
         if not (first & 0x80).any():
             values = first.astype(np.int64)
@@ -105,7 +110,7 @@ class Lanes:
             values = np.where(cut, 0, values)
             behind = np.where(cut, self.position, behind)
         self.position = behind
-        return ((values >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(values & 1)
+        return values
 
     def _several_bytes(self) -> tuple[Integers, Integers]:
         """(the bits of the number, where it ends), by the eight bytes at each place, all at once."""
@@ -138,17 +143,18 @@ class Lanes:
 
     def fixed(self, size: int) -> tuple[Integers, Integers]:
         """(where `size` bytes of each lane begin, how many they are: none if the record is broken)."""
-        return self._taken(np.full(len(self), size, np.int64), "")
+        return self.taken(np.full(len(self), size, np.int64))
 
     def sized(self) -> tuple[Integers, Integers]:
         """(where the bytes or string of each lane begins, how many bytes it has)."""
-        return self._taken(self.long(), "a length is negative")
+        return self.taken(self.long())
 
-    def _taken(self, length: Integers, negative: str) -> tuple[Integers, Integers]:
+    def taken(self, length: Integers) -> tuple[Integers, Integers]:
+        """(where the next bytes of each lane begin, how many they are): `length`, or none if the record is broken."""
         wrong = (length > self.stop - self.position) | (length < 0)
         if wrong.any():
             minus = length < 0
-            self.fail(minus, negative)
+            self.fail(minus, "a length is negative")
             self.fail(wrong & ~minus, CUT_OFF)
             length = np.where(wrong, 0, length)
         start = self.position

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -10,13 +11,20 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.format import BadRecord, DecodedRecords, ParsedColumn, ReadRequest, RecordChunk, RecordFormat
+from flowrun.connectors.formats.avro.lanes import Lanes, Source
 from flowrun.connectors.formats.protobuf.descriptors import CLIENT, FILE_OPTION, NAME_OPTION, message_class
 from flowrun.connectors.formats.protobuf.fields import Get, Put, check_field, getter, putter
-from flowrun.connectors.formats.records import assemble
+from flowrun.connectors.formats.protobuf.wire import MessageReader, NotInStepError
+from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded
+from flowrun.core.arrays import Integers
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import DataError, OptionError
+
+_PIECE_RECORDS = 1 << 14
+"""How many messages are read in step."""
+_PIECE_BYTES = 1 << 28
 
 _OPTIONS = (
     Option(
@@ -64,18 +72,55 @@ class ProtobufDecoder:
         for column in schema:
             check_field(fields.get(column.name), column.type, column.name)
             self._gets.append(getter(fields[column.name], column.type, defaults=defaults))
+        self._in_step: MessageReader | None = None
+        with contextlib.suppress(NotInStepError):
+            self._in_step = MessageReader(self._class, schema.names, schema.types, defaults=defaults)
 
     def read_header(self, record: bytes) -> None:
         """Nothing to do: there is no header."""
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
+        if self._in_step is None:
+            return self._by_library(chunk, np.arange(len(chunk)))
+        pieces = [
+            (first, self._piece(chunk.slice(first, first + _PIECE_RECORDS), self._in_step))
+            for first in range(0, max(len(chunk), 1), _PIECE_RECORDS)
+        ]
+        return concat_decoded(pieces, self._schema)
+
+    def _piece(self, chunk: RecordChunk, reader: MessageReader) -> DecodedRecords:
+        """The rows of some messages, read in step; the library reads those that are odd."""
+        rows = len(chunk)
+        records = np.arange(rows)
+        if not rows or chunk.stops[-1] - chunk.starts[0] > _PIECE_BYTES:
+            return self._by_library(chunk, records)
+        begin = int(chunk.starts[0])
+        source = Source(chunk.data.slice(begin, int(chunk.stops[-1]) - begin))
+        columns = reader.read(Lanes(source, chunk.starts - begin, chunk.stops - begin, records))
+        batch = batch_of(columns, self._schema, rows)
+        if not source.failures:
+            return DecodedRecords(batch, records)
+        good = np.ones(rows, np.bool_)
+        good[list(source.failures)] = False
+        odd = self._by_library(chunk, records[~good])
+        found = np.concatenate([records[good], odd.records])
+        order = np.argsort(found)
+        if not self._schema.fields:
+            return DecodedRecords(batch_of([], self._schema, len(found)), found[order], odd.bad)
+        both = pa.concat_batches([batch.filter(pa.array(good)), odd.columns])
+        return DecodedRecords(both.take(pa.array(order)), found[order], odd.bad)
+
+    def _by_library(self, chunk: RecordChunk, which: Integers) -> DecodedRecords:
+        """The rows of those messages of a chunk, one message after the other."""
         view = memoryview(chunk.data)
         parse: Callable[[bytes], Any] = self._class.FromString
         messages: list[Any] = []
         records: list[int] = []
         bad: list[BadRecord] = []
-        for i, (start, stop) in enumerate(zip(chunk.starts.tolist(), chunk.stops.tolist(), strict=True)):
+        for i, start, stop in zip(
+            which.tolist(), chunk.starts[which].tolist(), chunk.stops[which].tolist(), strict=True
+        ):
             try:
                 messages.append(parse(bytes(view[start:stop])))
                 records.append(i)

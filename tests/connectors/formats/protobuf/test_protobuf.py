@@ -15,6 +15,7 @@ from flowrun.api.client_library import ClientLibrary
 from flowrun.api.format import messages_chunk
 from flowrun.connectors.formats.protobuf import descriptors
 from flowrun.connectors.formats.protobuf.descriptors import message_class
+from flowrun.connectors.formats.protobuf.protobuf_format import ProtobufDecoder
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DOUBLE, FLOAT, INT, STRING, array, map_of, row
 from flowrun.errors import DataError, OptionError, SetupError
@@ -164,6 +165,81 @@ def test_poison_messages_are_told_and_others_read(described: dict[str, str]) -> 
     decoded = decoder("protobuf", SCHEMA, **described).decode(messages_chunk(pa.array(junk)))
     decoded.columns.validate(full=True)
     assert len(decoded.bad) + len(decoded.records) == 300
+
+
+SIMPLE = SCHEMA.select([n for n in SCHEMA.names if n not in ("tags", "numbers", "places", "parts")])
+
+
+def random_message(made: Any, source: random.Random) -> bytes:
+    """Fields in any order, some of them twice, some unknown, all as the library writes them."""
+    pieces = []
+    for _ in range(source.randrange(12)):
+        match source.randrange(10):
+            case 0:
+                field = {"id": source.choice([0, -1, 2**63 - 1, -(2**63), 300])}
+            case 1:
+                field = {"count": source.choice([0, -1, -(2**31), 2**31 - 1])}
+            case 2:
+                field = {"big": source.choice([0, 2**40, 2**64 - 1])}
+            case 3:
+                field = {"price": source.random(), "weight": 0.5}
+            case 4:
+                field = {"paid": source.random() < 0.5, "raw": bytes(source.randrange(256) for _ in range(20))}
+            case 5:
+                field = {"name": "ä" * source.randrange(9)}
+            case 6:
+                field = {"kind": source.randrange(3)}
+            case 7:
+                field = {"place": {"city": source.choice(["", "Rom"]), "since": {"nanos": source.randrange(3)}}}
+            case 8:
+                field = {"tags": ["a"], "numbers": [1, 2]}
+            case _:
+                pieces.append(bytes.fromhex("9a06036162639806" + "96" + "01"))  # fields that nobody knows
+                continue
+        pieces.append(made(**field).SerializeToString())
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("defaults", ["true", "false"])
+def test_messages_that_are_read_in_step_are_what_the_library_reads(
+    described: dict[str, str], syntax: str, defaults: str
+) -> None:
+    source = random.Random(11)
+    made = their_class(syntax)
+    whole = [random_message(made, source) for _ in range(400)]
+    given = described | {"protobuf.read-default-values": defaults}
+    in_step, by_library = (decoder("protobuf", SIMPLE, **given) for _ in range(2))
+    assert isinstance(in_step, ProtobufDecoder)
+    assert isinstance(by_library, ProtobufDecoder)
+    assert in_step._in_step is not None
+    by_library._in_step = None
+    chunk = messages_chunk(pa.array(whole, pa.binary()))
+    found, expected = in_step.decode(chunk), by_library.decode(chunk)
+    found.columns.validate(full=True)
+    assert found.columns.equals(expected.columns)
+    assert found.records.tolist() == expected.records.tolist()
+    assert found.bad == expected.bad
+    assert {b.reason[:9] for b in found.bad} == {"column 'b"}  # big is too large
+    broken = []
+    for record in whole:
+        changed = bytearray(record or b"x")
+        changed[source.randrange(len(changed))] = source.randrange(256)
+        broken.append(bytes(changed[: source.randrange(len(changed) + 1)]))
+    chunk = messages_chunk(pa.array(broken, pa.binary()))
+    found, expected = in_step.decode(chunk), by_library.decode(chunk)
+    unread = {b.index for b in expected.bad} - {b.index for b in found.bad}  # damage in fields that no column reads
+    assert {b.index for b in found.bad} <= {b.index for b in expected.bad}
+    assert len(unread) < 20
+    kept = pa.array([r not in unread for r in found.records.tolist()])
+    assert found.columns.filter(kept).equals(expected.columns)
+
+
+def test_messages_with_very_many_fields_take_no_time_without_end(described: dict[str, str]) -> None:
+    record = b"\x08\x05" * 20_000
+    decoded = decoder("protobuf", Schema.of(id=BIGINT), **described).decode(
+        messages_chunk(pa.array([record, b"\x08\x07"]))
+    )
+    assert rows(decoded) == [(5,), (7,)]
 
 
 @pytest.mark.parametrize("syntax", ["proto3"], indirect=True)
