@@ -141,6 +141,13 @@ _DELIVERY = (
         "What the names of transactions, and of the groups that record them, begin with; needed for `exactly-once`.",
     ),
 )
+_NAMING = Option(
+    "sink.transaction-naming-strategy",
+    OptionType.ENUM,
+    "Known to Flink; there is one transaction at a time here, and its name stays the same.",
+    default="incrementing",
+    choices=("incrementing", "pooling"),
+)
 _PARTITIONER = Option(
     "sink.partitioner",
     OptionType.ENUM,
@@ -185,7 +192,7 @@ KAFKA = Connector(
         _DISCOVERY,
         *ERROR_OPTIONS,
     ),
-    sink_options=(_SINK_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, _KEY_FIELDS, *_DELIVERY, _PARTITIONER),
+    sink_options=(_SINK_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, _KEY_FIELDS, *_DELIVERY, _NAMING, _PARTITIONER),
     create_source=create_source,
     create_sink=create_sink,
     formats=FORMATS,
@@ -202,7 +209,7 @@ UPSERT_KAFKA = Connector(
     name="upsert-kafka",
     summary="Topics of Apache Kafka whose messages are upserts: the last value of a key counts, and none deletes it.",
     source_options=(_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, *_BOUNDED, _DISCOVERY, *ERROR_OPTIONS),
-    sink_options=(_SINK_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, *_DELIVERY, *_BUFFER),
+    sink_options=(_SINK_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, *_DELIVERY, _NAMING, *_BUFFER),
     create_source=functools.partial(create_source, upsert=True),
     create_sink=functools.partial(create_sink, upsert=True),
     formats=tuple(f for f in FORMATS if not f.startswith(_OF_CHANGES)),
