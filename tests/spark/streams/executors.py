@@ -38,10 +38,10 @@ class SystemProcess:
 
 
 @contextmanager
-def on_spark(*arguments: object, cwd: Path, master: str = LOCAL_CLUSTER) -> Iterator[Process]:
-    """A `flowrun run` whose task executors are in Spark's executors; killed at the end if it still lives."""
+def on_spark(*arguments: object, cwd: Path, master: str = LOCAL_CLUSTER, command: str = "run") -> Iterator[Process]:
+    """A `flowrun run` or `resume` whose task executors are in Spark's executors; killed at the end if it still lives."""
     with started(
-        "run", *arguments, "--on", "spark", "--spark-master", master, "--no-live", *QUICK, *IMPATIENT, cwd=cwd
+        command, *arguments, "--on", "spark", "--spark-master", master, "--no-live", *QUICK, *IMPATIENT, cwd=cwd
     ) as run:
         yield run
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.clusters import newest
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.end_to_end.running import json_rows
+from tests.spark.streams.executors import STARTS_WITHIN_S, on_spark, task_executors
 from tests.spark.streams.many_runs import run_all
 
 ROWS = 200_000
@@ -78,4 +80,27 @@ def test_from_a_checkpoint_with_its_file_and_from_a_savepoint_without(tmp_path: 
         ]
     )
     check_counts(counted, ROWS)
+    assert sorted(row["v"] for row in json_rows(doubled / "out")) == [2 * n for n in range(ROWS)]  # type: ignore[misc]
+
+
+@pytest.mark.soak
+def test_one_that_was_resumed_from_its_kept_text_is_rescaled(tmp_path: Path) -> None:
+    doubled, modules = tmp_path / "doubled", tmp_path / "modules"
+    for folder in (doubled, modules):
+        folder.mkdir()
+    (doubled / "doubled.sql").write_text(DOUBLED)
+    (doubled / "mine.py").write_text(TIMES)
+    checkpoint = begin(doubled, "doubled.sql", "--var", "RATE=10000", name="doubled", saved=False)
+    (doubled / "mine.py").rename(modules / "mine.py")
+    goes_on = ("--from-savepoint", checkpoint, "--functions-from", modules, "--var", "RATE=5000", "-p", 1)
+    with on_spark(*goes_on, cwd=tmp_path, command="resume") as run:
+        known = newest(doubled)
+        wait_for(lambda: newest(doubled) > known, run, STARTS_WITHIN_S)
+        assert len(task_executors(run, 1)) == 1
+        with started("rescale", "doubled", "-p", 3, cwd=tmp_path) as rescale:
+            _, said = rescale.communicate(timeout=300)
+            assert rescale.returncode == 0, said
+        assert len(task_executors(run, 2)) == 2
+        _, said = run.communicate(timeout=STARTS_WITHIN_S)
+        assert run.returncode == 0, said
     assert sorted(row["v"] for row in json_rows(doubled / "out")) == [2 * n for n in range(ROWS)]  # type: ignore[misc]
