@@ -73,13 +73,13 @@ class _Strike:
             os.kill(os.getpid(), self._number)
 
 
-def wrap(phase: str, number: signal.Signals, count: int, marker: Path) -> None:
-    """Have a process of the phase's role struck: the one that calls this, or those that it forks."""
+def wrap(phase: str, number: signal.Signals, count: int, marker: Path, *, own: bool = False) -> None:
+    """Have a process of the phase's role struck: the one that calls this, or those that it forks; with `own` this one in any case."""
     owner, name, after = {**WORKER, **MANAGER}[phase]
     original, strike, here = getattr(owner, name), _Strike(number, count, marker), os.getpid()
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
-        struck = (os.getpid() == here) == (phase in MANAGER)
+        struck = own or (os.getpid() == here) == (phase in MANAGER)
         if struck and not after:
             strike()
         result = original(*arguments, **named)

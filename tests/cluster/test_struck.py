@@ -50,10 +50,10 @@ def all_below(pid: int) -> list[int]:
     return [found for child in children(pid) for found in (child, *all_below(child))]
 
 
-def wait_until_struck(folder: Path, run: Process, fate: str) -> int:
+def wait_until_struck(folder: Path, run: Process, fate: str, limit_s: float = 60) -> int:
     """The process that was struck; if it was only paused, it goes on."""
     marker = folder / "struck"
-    wait_for(lambda: marker.exists() and marker.read_text(), run, 60)
+    wait_for(lambda: marker.exists() and marker.read_text(), run, limit_s)
     pid = int(marker.read_text())
     if fate == "paused":
         wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", run)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -38,6 +39,8 @@ _LOOK_EVERY_S = 0.5
 _END_BY_ITSELF_S = 3.0
 """How long a task may take to end once its task executor's connection is closed; then Spark ends it."""
 _END_BY_SPARK_S = 10.0
+_END_HANGING_S = 30.0
+"""How long one whose connection is lost may take to end, or to come again, before Spark is told to end its task."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +93,8 @@ class SparkWorkers:
         self._connected: set[str] = set()
         self._came: set[int] = set()
         """Numbers of the task executors that have connected since their last job was submitted."""
+        self._submitted: Counter[int] = Counter()
+        """Number of a task executor → how many jobs were submitted for it."""
         self._failure: FlowrunError | None = None
         """Of the first job that failed before all task executors had come."""
         self._all_came = False
@@ -149,14 +154,14 @@ class SparkWorkers:
         if not self._join(_END_BY_SPARK_S):
             _log.warning("jobs of Spark that host task executors did not end in time")
 
+    def _tag(self, number: int) -> str:
+        return f"flowrun-task-executor-{number}-{id(self):x}"
+
     def _begin_all(self) -> None:
         """Start the threads of task executors that have none yet."""
         for number in range(len(self._threads) + 1, self._numbers.workers + 1):
-            tag = f"flowrun-task-executor-{number}-{id(self):x}"
-            thread = threading.Thread(
-                target=self._keep, args=(number, tag), name=f"flowrun-spark-{number}", daemon=True
-            )
-            self._threads[tag] = thread
+            thread = threading.Thread(target=self._keep, args=(number,), name=f"flowrun-spark-{number}", daemon=True)
+            self._threads[self._tag(number)] = thread
             thread.start()
 
     def _join(self, limit_s: float) -> bool:
@@ -179,8 +184,28 @@ class SparkWorkers:
         connection.on_close(lambda _: self._miss(name))
 
     def _miss(self, name: str) -> None:
+        number = number_of(name)
         with self._changed:
             self._connected.discard(name)
+            submitted = self._submitted[number]
+        threading.Thread(
+            target=self._end_hanging, args=(number, submitted), name=f"flowrun-spark-{number}-lost", daemon=True
+        ).start()
+
+    def _end_hanging(self, number: int, submitted: int) -> None:
+        """Have Spark end the task of a task executor that was lost and, after a while, has neither ended nor come again: it hangs.
+
+        Args:
+            number: of the task executor.
+            submitted: how many jobs had been submitted for it when it was lost.
+        """
+        if self._closing.wait(_END_HANGING_S):
+            return
+        with self._changed:
+            if self._submitted[number] != submitted or number in map(number_of, self._connected):
+                return
+        _log.warning("task executor %d on Spark is lost, and its task has not ended: Spark is told to end it", number)
+        _end_jobs(self._session, self._tag(number))
 
     def _wait_for_all(self) -> None:
         until = time.monotonic() + self._hosting.patience_s
@@ -220,17 +245,18 @@ class SparkWorkers:
             hint=f"each takes a core: give Spark more, ask for fewer (--task-executors {there}), or wait longer (--patience)",
         )
 
-    def _keep(self, number: int, tag: str) -> None:
+    def _keep(self, number: int) -> None:
         """Have the jobs of one task executor run, one after the other, until the end of this run."""
         failed_starts = 0
         pause_s = _FIRST_PAUSE_S
         while not self._closing.is_set():
             with self._changed:
                 self._came.discard(number)
+                self._submitted[number] += 1
             where = f"task executor {number} on Spark"
             how = f"{where}: its connection was closed"
             try:
-                self._run_job(number, tag)
+                self._run_job(number)
             except Exception as error:
                 failure = _failure(error, where)
                 how = failure.message
@@ -251,11 +277,11 @@ class SparkWorkers:
             self._closing.wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _run_job(self, number: int, tag: str) -> None:
+    def _run_job(self, number: int) -> None:
         """Run a task executor as a job of Spark, to its end."""
         assert self._address is not None
         orders = self._hosting.orders(number, self._address)
-        _tag_jobs(self._session, tag)
+        _tag_jobs(self._session, self._tag(number))
         function: Any = hosting(self._hosting.module, orders)
         self._session.range(0, 1, 1, 1).mapInArrow(function, "id bigint").collect()
 

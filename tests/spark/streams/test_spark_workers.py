@@ -70,7 +70,7 @@ class ThreadSpark:
 def workers(
     spark: ThreadSpark,
     number: int = 1,
-    patience_s: float = 20.0,
+    patience_s: float = 60.0,
     most: int | None = None,
     tls: tuple[Path, Path] | None = None,
 ) -> SparkWorkers:
@@ -127,6 +127,24 @@ def test_the_first_error_of_the_start_is_told_at_once_with_a_remedy() -> None:
     made.close()
     assert raised.value.hint is not None
     assert "install flowrun" in raised.value.hint
+
+
+@pytest.mark.exhaustive
+def test_one_that_hangs_is_ended_by_spark_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_workers, "_END_HANGING_S", 0.5)
+    spark = ThreadSpark()
+    with WorkerCluster(workers(spark)) as started:
+        (hanging,) = wait_for_workers(started, lambda all_: len(all_) == 1)
+        os.kill(hanging.registration.pid, signal.SIGSTOP)
+        hanging.connection.close()  # as when it has sent no heartbeats for long
+        assert spark.ended.wait(20)
+        os.kill(hanging.registration.pid, signal.SIGKILL)  # what Spark does with a task that is ended
+        wait_for_workers(started, lambda all_: {w.name for w in all_} != {hanging.name} and len(all_) == 1)
+        spark.ended.clear()
+        made: Any = started
+        made._workers._end_hanging(1, submitted=1)  # that of before: another one has taken its place
+        made._workers._end_hanging(1, submitted=2)  # it is connected
+        assert not spark.ended.is_set()
 
 
 @pytest.mark.exhaustive
