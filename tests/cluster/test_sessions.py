@@ -241,6 +241,25 @@ def test_a_dispatcher_that_hangs_is_killed_and_a_standby_goes_on_with_its_jobs(t
     check_counts(tmp_path, 100_000)
 
 
+@pytest.mark.soak
+def test_a_job_manager_process_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
+    """It takes as long as a process may give no heartbeat, close to a minute."""
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
+    with session(tmp_path) as cluster:
+        cluster.flowrun("run", file, "--detach")
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        hung = int(cluster.job("counted")["pid"])
+        os.kill(hung, signal.SIGSTOP)
+        wait_for(lambda: not is_alive(hung), cluster.dispatcher, limit_s=120)
+        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
+        wait_for(lambda: complete(tmp_path, number + 2), cluster.dispatcher, limit_s=60)
+        assert int(cluster.job("counted")["pid"]) not in (0, hung)
+        path = cluster.flowrun("stop", "counted", "--savepoint", "saved").stdout.strip()
+        cluster.flowrun("resume", "--from-savepoint", path, *FASTER)
+        assert "was killed by SIGKILL: another one goes on" in end(cluster)
+    check_counts(tmp_path, 100_000)
+
+
 def is_listening(cluster: Session) -> bool:
     return cluster.flowrun("jobs", code=None).returncode == 0
 

@@ -76,6 +76,11 @@ class Manager:
         self.name = name
         self.connection = Connection(self)
         self.workers: dict[str, WorkerAssignment] = {}
+        self.forgotten: set[str] = set()
+        """Addresses of job managers whose files are deleted."""
+
+    def forget_job_manager(self, job_manager: str) -> None:
+        self.forgotten.add(job_manager)
 
     def start_worker(self, assignment: WorkerAssignment) -> None:
         assert assignment.worker not in self.workers

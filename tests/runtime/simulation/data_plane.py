@@ -25,11 +25,11 @@ from flowrun.core.elements import (
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import ExecutionVertex, build_execution_graph
 from flowrun.graph.partitioner import RebalancePartitioner
-from flowrun.runtime.messages import PartitionLocation
+from flowrun.runtime.messages import PartitionLocation, ResultPartitionId
 from flowrun.runtime.network.barriers import overtaking_time_ms
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES, GlobalBufferPool, slots_for
 from flowrun.runtime.network.gate import GateEvent, GateRows
-from flowrun.runtime.network.remote.environment import ConnectedEnvironment
+from flowrun.runtime.network.remote.environment import ConnectedEnvironment, JobPlace
 from flowrun.runtime.network.remote.receiver import DataConnection
 from flowrun.runtime.network.remote.registry import WAIT_MS, PartitionRegistry
 from flowrun.runtime.network.remote.sender import PartitionSender
@@ -72,7 +72,7 @@ class Member:
         self.pool = GlobalBufferPool(slots)
         self.registry = PartitionRegistry(self.process.timers)
         self.environment = ConnectedEnvironment(
-            "job", name, self.registry, self.connect, self.pool, self.process.timers, self.process.clock
+            JobPlace("job", name), self.registry, self.connect, self.pool, self.process.timers, self.process.clock
         )
         self.connections: dict[str, DataConnection] = {}
         self.senders: list[PartitionSender] = []
@@ -211,7 +211,7 @@ class Writer:
         """The attempt is over."""
         if not self.is_released:
             self.is_released = True
-            self.member.environment.release_partitions([self.description.id])
+            self.member.environment.release_partitions([ResultPartitionId(self.description.id, self.attempt)])
 
 
 class Reader:

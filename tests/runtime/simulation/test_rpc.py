@@ -333,7 +333,7 @@ class Exhaustive(Calls):
     """Many."""
 
 
-Everyday.TestCase.settings = examples(8, stateful_step_count=20)
+Everyday.TestCase.settings = examples(5, stateful_step_count=20)
 TestEveryday = Everyday.TestCase
 Exhaustive.TestCase.settings = examples(60, stateful_step_count=50)
 TestExhaustive = pytest.mark.exhaustive(Exhaustive.TestCase)
