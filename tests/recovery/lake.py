@@ -33,6 +33,10 @@ sinks:
 """
 
 
+APPENDED = PIPELINE[: PIPELINE.index("steps:")] + PIPELINE[PIPELINE.index("sinks:") : PIPELINE.index("  counted:")]
+"""The same without counts: what is applied by key cannot be taken back."""
+
+
 def options(kind: str, folder: Path, name: str) -> str:
     """The options of a sink as YAML in one line."""
     if kind == "delta":
@@ -43,11 +47,13 @@ def options(kind: str, folder: Path, name: str) -> str:
     )
 
 
-def write_pipeline(folder: Path, kind: str, *, rows: int, rate: int, interval: str = "100ms") -> Path:
+def write_pipeline(
+    folder: Path, kind: str, *, rows: int, rate: int, interval: str = "100ms", pipeline: str = PIPELINE
+) -> Path:
     """The pipeline file."""
     path = folder / "chaos.yaml"
     path.write_text(
-        PIPELINE.format(
+        pipeline.format(
             folder=folder,
             rows=rows,
             last=rows - 1,

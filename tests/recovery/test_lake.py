@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from tests.recovery.chaos import command, kill_rounds, run_to_end
+from tests.recovery.chaos import FLOWRUN, command, kill_rounds, run_to_end
 from tests.recovery.die_at import LAKE_PHASES
-from tests.recovery.lake import check, write_pipeline
+from tests.recovery.lake import APPENDED, check, read, write_pipeline
 
 ROWS = 10_000
 pytestmark = pytest.mark.exhaustive
@@ -44,6 +44,23 @@ def test_a_process_that_dies(tmp_path: Path, kind: str, phase: str) -> None:
     assert deaths, "it never came to that phase"
     run_to_end(tmp_path, file)
     check(tmp_path, kind, ROWS)
+
+
+def test_going_back_takes_out_of_the_table_what_was_committed_later(tmp_path: Path) -> None:
+    file = write_pipeline(
+        tmp_path, "delta", rows=ROWS, rate=10_000, pipeline=APPENDED.replace("retain: 2", "retain: 9")
+    )
+    run_to_end(tmp_path, file)
+    oldest = min(tmp_path.glob("state/chaos/chk-*"), key=lambda p: int(p.name.removeprefix("chk-")))
+    words = [*FLOWRUN, "resume", "--from-savepoint", str(oldest), str(file), "--no-live"]
+    refused = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode != 0
+    assert "would write rows again that were committed after it: sink 'raw'" in refused.stderr
+    done = subprocess.run(
+        [*words, "--committed-after", "remove"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row[0] for row in read(tmp_path, "delta", "raw")] == list(range(ROWS))
 
 
 @pytest.mark.soak

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.lake.changes import OPERATION, last_changes
 from flowrun.connectors.lake.committables import Content, Handed, file_name, writer_name
@@ -126,16 +125,25 @@ class _Writer:
         context: of the subtask.
         content: of the files.
         compression: of their pages.
+        commit_interval_ms: how often a job without checkpoints and without end shows what it has written.
     """
 
     def __init__(
-        self, open_files: Callable[[], DataFiles], context: WriterContext, content: Content, compression: str
+        self,
+        open_files: Callable[[], DataFiles],
+        context: WriterContext,
+        content: Content,
+        *,
+        compression: str,
+        commit_interval_ms: int,
     ) -> None:
         self._open_files = open_files
         self._opened: DataFiles | None = None
         self._context = context
         self._content = content
         self._compression = compression
+        self._interval_ms = commit_interval_ms
+        self._committed_ms = context.processing_time.now_ms()
         self._name = writer_name(context)
         self._sequence = 1
         self._number = 0
@@ -156,6 +164,7 @@ class _Writer:
 
     def _handed_over(self) -> Sequence[Committable]:
         """One committable of all closed files."""
+        self._committed_ms = self._context.processing_time.now_ms()
         if not self._closed:
             return ()
         self._files.storage.settle()
@@ -165,6 +174,16 @@ class _Writer:
         self._sequence += 1
         self._number = 0
         return (result.committable,)
+
+    def rolled(self) -> Sequence[Committable]:
+        """What was written, once the interval is over: a job that takes no checkpoints shows it so."""
+        if self._context.processing_time.now_ms() - self._committed_ms < self._interval_ms:
+            return ()
+        return self.prepare_commit()
+
+    def prepare_commit(self) -> Sequence[Committable]:
+        """Close what was written since the last call."""
+        raise NotImplementedError
 
     def write_watermark(self, timestamp_ms: int) -> None:
         """Nothing to do: tables hold no watermarks."""
@@ -198,26 +217,11 @@ class AppendWriter(_Writer):
         compression: str,
         commit_interval_ms: int,
     ) -> None:
-        super().__init__(open_files, context, Content.ROWS, compression)
+        super().__init__(
+            open_files, context, Content.ROWS, compression=compression, commit_interval_ms=commit_interval_ms
+        )
         self._roll_bytes = roll_bytes
-        self._interval_ms = commit_interval_ms
         self._parts: dict[str, OpenFile] = {}
-        self._timer: TimerHandle | None = None
-        self._due = False
-
-    def open(self) -> None:
-        """Open the table, create it if it is not there, and check that the columns fit."""
-        super().open()
-        if self._context.publishes_early:
-            self._watch()
-
-    def _watch(self) -> None:
-        time = self._context.processing_time
-        self._timer = time.register(time.now_ms() + self._interval_ms, self._note_due)
-
-    def _note_due(self, _now_ms: int) -> None:
-        self._due = True
-        self._watch()
 
     def write(self, batch: RecordBatch) -> None:
         """Append rows to the file of their partition.
@@ -262,18 +266,8 @@ class AppendWriter(_Writer):
             self._close_part(partition)
         return self._handed_over()
 
-    def rolled(self) -> Sequence[Committable]:
-        """What was written, once the interval is over: a job that takes no checkpoints shows it so."""
-        if not self._due:
-            return ()
-        self._due = False
-        return self.prepare_commit()
-
     def close(self) -> None:
         """Remove the files that were not handed over to the committer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         parts, self._parts = list(self._parts.values()), {}
         for part in parts:
             part.abandon()
@@ -300,10 +294,10 @@ class ChangeWriter(_Writer):
         compression: str,
         commit_interval_ms: int,
     ) -> None:
-        super().__init__(open_files, context, Content.CHANGES, compression)
+        super().__init__(
+            open_files, context, Content.CHANGES, compression=compression, commit_interval_ms=commit_interval_ms
+        )
         self._keys = tuple(keys)
-        self._interval_ms = commit_interval_ms
-        self._last_ms = context.processing_time.now_ms()
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
 
@@ -348,17 +342,10 @@ class ChangeWriter(_Writer):
 
     def prepare_commit(self) -> Sequence[Committable]:
         """Write what is left; gives one committable of the changes."""
-        self._last_ms = self._context.processing_time.now_ms()
         if self._pending:
             self._fold()
             self._write_file()
         return self._handed_over()
-
-    def rolled(self) -> Sequence[Committable]:
-        """The changes, once the interval is over: a job that takes no checkpoints shows them so."""
-        if self._context.processing_time.now_ms() - self._last_ms < self._interval_ms:
-            return ()
-        return self.prepare_commit()
 
     def close(self) -> None:
         """Remove the files that were not handed over to the committer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -289,3 +290,20 @@ def test_a_file_is_closed_when_it_is_large(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "t")) == 300
     assert all(file_origin(str(p)) for p in data_files(tmp_path / "t"))
     assert pq.ParquetFile(data_files(tmp_path / "t")[0]).metadata.num_rows == 100
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_a_job_without_checkpoints_and_without_end_commits_at_intervals(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    made = sink(tmp_path / "t", keys=keys)
+    context = replace(writer_context(), publishes_early=True)
+    writer, committer = made.create_writer(context), made.create_committer()
+    time_of: Any = context.processing_time
+    writer.open()
+    shown = []
+    for number in range(6):
+        writer.write(batch([(number, "a", 1.0)]))
+        committer.commit(writer.rolled())
+        shown.append(len(rows(tmp_path / "t")))
+        time_of.advance(25_000)
+    writer.close()
+    assert shown == [0, 0, 0, 4, 4, 4]
