@@ -24,6 +24,7 @@ BUILT_IN = {
     "kafka": "flowrun.connectors.kafka:KAFKA",
     "memory": "flowrun.connectors.memory:CONNECTOR",
     "nexmark": "flowrun.connectors.nexmark:CONNECTOR",
+    "postgres-cdc": "flowrun.connectors.postgres_cdc:CONNECTOR",
     "print": "flowrun.connectors.print:CONNECTOR",
     "redis": "flowrun.connectors.redis:CONNECTOR",
     "socket": "flowrun.connectors.socket:CONNECTOR",

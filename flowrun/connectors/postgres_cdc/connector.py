@@ -1,0 +1,120 @@
+"""The options of `postgres-cdc`, with the names of Flink CDC's, and the record that the registry finds."""
+
+from __future__ import annotations
+
+import re
+
+from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.source import Delivery
+from flowrun.connectors.jdbc.postgres.connecting import CLIENT
+from flowrun.connectors.postgres_cdc.database import CapturedTable, access_to
+from flowrun.connectors.postgres_cdc.fetcher import Capture
+from flowrun.connectors.postgres_cdc.rows import check_columns
+from flowrun.connectors.postgres_cdc.source import PostgresCdcSource
+from flowrun.core.options import Option, OptionType
+from flowrun.errors import OptionError
+
+_SLOT = re.compile(r"[a-z0-9_]{1,55}")
+
+OPTIONS = (
+    Option("hostname", OptionType.STRING, "Name or address of the server.", required=True),
+    Option("port", OptionType.INT, "Its port.", default=5432, minimum=1),
+    Option("database-name", OptionType.STRING, "The database.", required=True),
+    Option("schema-name", OptionType.STRING, "The schema of the table, as it is spelled.", default="public"),
+    Option("table-name", OptionType.STRING, "The table, as it is spelled.", required=True),
+    Option(
+        "username",
+        OptionType.STRING,
+        "The user, who needs the right to replicate and to read the table.",
+        required=True,
+    ),
+    Option("password", OptionType.STRING, "The user's password; shown nowhere.", secret=True),
+    Option(
+        "slot.name",
+        OptionType.STRING,
+        "The replication slot, which the server keeps for this pipeline alone: small letters, digits and _.",
+        required=True,
+    ),
+    Option(
+        "publication.name",
+        OptionType.STRING,
+        "The publication that names the table to the slot; it is made if it is missing. Default: the slot's name.",
+    ),
+    Option(
+        "decoding.plugin.name",
+        OptionType.ENUM,
+        "How the server writes changes.",
+        default="pgoutput",
+        choices=("pgoutput",),
+    ),
+    Option(
+        "scan.startup.mode",
+        OptionType.ENUM,
+        "`initial`: the rows that are there, then every change since; `latest-offset`: changes from now on.",
+        default="initial",
+        choices=("initial", "latest-offset"),
+    ),
+    Option(
+        "truncate",
+        OptionType.ENUM,
+        "What TRUNCATE does, which does not say which rows it removes: end the job, or nothing.",
+        default="fail",
+        choices=("fail", "ignore"),
+    ),
+)
+
+
+def create_source(table: TableDefinition) -> PostgresCdcSource:
+    """The source of a table definition.
+
+    Raises:
+        OptionError: an option is wrong, a column cannot be read, or there is no primary key.
+    """
+    options = table.options
+    if not table.primary_key:
+        raise OptionError(
+            "connector",
+            f"'{table.name}' needs the PRIMARY KEY of its table in PostgreSQL: changes are upserts by it",
+            hint="declare PRIMARY KEY (…) NOT ENFORCED",
+        )
+    slot = options.text("slot.name")
+    if not _SLOT.fullmatch(slot):
+        raise OptionError("slot.name", f"'{slot}' is no name of a slot: small letters, digits and _, at most 55")
+    check_columns(table.schema)
+    password = options.get("password")
+    access = access_to(
+        options.text("hostname"),
+        options.integer("port"),
+        options.text("database-name"),
+        options.text("username"),
+        None if password is None else str(password),
+        options.text("table-name"),
+    )
+    access.learn_secrets()
+    captured = CapturedTable(
+        access,
+        options.text("schema-name"),
+        options.text("table-name"),
+        slot,
+        str(options.get("publication.name") or slot),
+    )
+    return PostgresCdcSource(
+        Capture(
+            captured,
+            table.schema,
+            table.primary_key,
+            options.text("scan.startup.mode") == "initial",
+            options.text("truncate") == "ignore",
+        )
+    )
+
+
+CONNECTOR = Connector(
+    name="postgres-cdc",
+    summary="A table of PostgreSQL and all its changes, from the write-ahead log.",
+    source_options=OPTIONS,
+    create_source=create_source,
+    source_delivery=Delivery.EXACTLY_ONCE,
+    client=CLIENT,
+    notes="See docs/connectors/postgres-cdc.md.",
+)

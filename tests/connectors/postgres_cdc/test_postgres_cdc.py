@@ -1,0 +1,337 @@
+"""The connector against a real server: what is there, then every change, exactly once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from flowrun.api.connector import TableDefinition
+from flowrun.api.operator import InputStatus
+from flowrun.api.source import Split
+from flowrun.connectors.postgres_cdc.connector import CONNECTOR
+from flowrun.connectors.postgres_cdc.source import PostgresCdcSource
+from flowrun.core import types as t
+from flowrun.core.elements import RowKind
+from flowrun.core.options import parse_options
+from flowrun.core.schema import Schema
+from flowrun.errors import ConnectorError, DataError, OptionError
+from flowrun.testing.connector_conformance import SourceDrive
+from tests.servers.postgres import PostgresDatabase
+
+pytestmark = pytest.mark.exhaustive
+
+SCHEMA = Schema.of(id=t.BIGINT, name=t.STRING, n=t.INT)
+SOON_S = 30
+
+
+def source(database: PostgresDatabase, schema: Schema = SCHEMA, **more: str) -> PostgresCdcSource:
+    given = {
+        "hostname": database.host, "port": str(database.port), "database-name": database.name, "username": database.user,
+        "password": database.password, "table-name": "t", "slot.name": f"slot_{database.name}".lower(),
+        **{name.replace("__", ".").replace("_", "-"): value for name, value in more.items()},
+    }  # fmt: skip
+    options, problems = parse_options(CONNECTOR.source_options, given, "t")
+    assert not problems
+    assert CONNECTOR.create_source is not None
+    made = CONNECTOR.create_source(TableDefinition("t", schema, options, primary_key=("id",)))
+    assert isinstance(made, PostgresCdcSource)
+    return made
+
+
+class Reading:
+    """Reads a table, as a job of one subtask would; what it has read is a table by `id`."""
+
+    def __init__(
+        self,
+        made: PostgresCdcSource,
+        restored: Sequence[Split] = (),
+        rows: dict[Any, dict[str, Any]] | None = None,
+        batch_rows: int = 1000,
+    ) -> None:
+        self.drive = SourceDrive(
+            made, restored=restored, batch_rows=batch_rows, enumerator_state=[] if restored else None
+        )
+        self.rows = {} if rows is None else dict(rows)
+        self.changes: list[tuple[str, dict[str, Any]]] = []
+        self._seen = 0
+        self.drive.answer_requests()
+
+    def step(self) -> None:
+        (reader,) = self.drive.readers
+        if reader.poll(self.drive) is InputStatus.NOTHING_AVAILABLE:
+            time.sleep(0.005)
+        for batch in self.drive.emitted[self._seen :]:
+            kinds = [0] * batch.num_rows if batch.row_kinds is None else batch.row_kinds.to_pylist()
+            for kind, row in zip(kinds, batch.columns.to_pylist(), strict=True):
+                self.changes.append((RowKind(kind).symbol, row))
+                if kind == RowKind.DELETE:
+                    self.rows.pop(row["id"], None)
+                else:
+                    self.rows[row["id"]] = row
+        self._seen = len(self.drive.emitted)
+
+    def until(self, holds: Callable[[], object]) -> None:
+        deadline = time.monotonic() + SOON_S
+        while not holds():
+            assert time.monotonic() < deadline, f"waited in vain; read: {list(self.rows.items())[:5]}"
+            self.step()
+
+    def checkpoint(self, number: int = 1) -> list[Split]:
+        (reader,) = self.drive.readers
+        found = list(reader.snapshot())
+        reader.notify_snapshot(number)  # type: ignore[attr-defined]
+        reader.notify_checkpoint_complete(number)
+        return found
+
+    def close(self) -> None:
+        for reader in self.drive.readers:
+            reader.close()
+
+
+@pytest.fixture
+def reading() -> Iterator[Callable[..., Reading]]:
+    made: list[Reading] = []
+
+    def read(*given: Any, **more: Any) -> Reading:
+        made.append(Reading(*given, **more))
+        return made[-1]
+
+    yield read
+    for each in made:
+        each.close()
+
+
+def table_of(database: PostgresDatabase) -> dict[Any, dict[str, Any]]:
+    return {i: {"id": i, "name": name, "n": n} for i, name, n in database.execute("SELECT id, name, n FROM t")}
+
+
+CREATE = "CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer)"
+
+
+def test_rows_and_then_changes_in_their_order(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'a\n\"b\",', 1), (2, '', NULL), (3, NULL, 3)")
+    job = reading(source(postgres))
+    job.until(lambda: len(job.rows) == 3)
+    assert job.rows == table_of(postgres)
+    postgres.execute(
+        "BEGIN; UPDATE t SET n = 10 WHERE id = 1; DELETE FROM t WHERE id = 2; UPDATE t SET id = 30 WHERE id = 3; "
+        "INSERT INTO t VALUES (4, 'd', 4); COMMIT; BEGIN; INSERT INTO t VALUES (5, 'rolled back', 5); ROLLBACK"
+    )
+    job.until(lambda: 4 in job.rows)
+    assert job.rows == table_of(postgres)
+    assert [(kind, row["id"]) for kind, row in job.changes[3:]] == [
+        ("+U", 1),
+        ("-D", 2),
+        ("-D", 3),
+        ("+U", 30),
+        ("+I", 4),
+    ]
+
+
+def test_a_checkpoint_is_gone_on_from_between_the_rows_of_a_large_transaction(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(CREATE)
+    made = source(postgres)
+    job = reading(made, batch_rows=100)
+    job.until(lambda: job.checkpoint(1)[0].position["in_log"])
+    postgres.execute("INSERT INTO t SELECT i, 'x' || i, i FROM generate_series(1, 5000) i")
+    job.until(lambda: len(job.changes) >= 1000)
+    splits = job.checkpoint(2)
+    seen = len(job.changes)
+    assert 0 < splits[0].position["skip"] == seen  # type: ignore[operator]
+    job.close()
+    postgres.execute("DELETE FROM t WHERE id = 7")
+    again = reading(made, splits, job.rows, batch_rows=100)
+    again.until(lambda: 5000 in again.rows and 7 not in again.rows)
+    assert len(again.changes) == 5000 - seen + 1
+    assert again.rows == table_of(postgres)
+
+
+def test_a_table_whose_reading_was_interrupted_is_read_on(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, repeat('x', 300), i FROM generate_series(1, 30000) i")
+    made = source(postgres)
+    job = reading(made)
+    job.until(lambda: job.checkpoint()[0].position["after"] is not None)
+    splits = job.checkpoint()
+    assert not splits[0].position["in_log"]
+    job.close()
+    postgres.execute(
+        "DELETE FROM t WHERE id % 3 = 0; UPDATE t SET n = -1 WHERE id % 3 = 1; INSERT INTO t VALUES (0, 'new', 0)"
+    )
+    again = reading(made, splits, job.rows)
+    again.until(lambda: 0 in again.rows)
+    again.until(lambda: again.rows == table_of(postgres))
+
+
+def test_the_server_forgets_only_what_checkpoints_hold(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(CREATE)
+    made = source(postgres)
+    job = reading(made)
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    postgres.execute("INSERT INTO t VALUES (1, 'a', 1)")
+    job.until(lambda: 1 in job.rows)
+    slot = made.capture.table.slot
+    lsn = f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    before = int(postgres.execute(lsn)[0][0])
+    assert before < job.drive.readers[0].snapshot()[0].position["lsn"]  # type: ignore[operator]
+    kept = job.checkpoint(2)[0].position["lsn"]
+    job.until(lambda: int(postgres.execute(lsn)[0][0]) >= kept)  # type: ignore[operator]
+
+
+def test_a_quiet_table_lets_the_server_forget_what_others_write(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; CREATE TABLE other (x text)")
+    job = reading(source(postgres))
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    before = job.checkpoint()[0].position["lsn"]
+    postgres.execute("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+    written = int(postgres.execute("SELECT pg_current_wal_lsn() - '0/0'")[0][0])
+    assert written > before  # type: ignore[operator]
+    job.until(lambda: job.checkpoint()[0].position["lsn"] >= written)  # type: ignore[operator]
+    assert job.changes == []
+
+
+def test_changes_from_now_on(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'old', 1)")
+    job = reading(source(postgres, scan__startup__mode="latest-offset"))
+    job.until(lambda: job.checkpoint()[0].position["lsn"] is not None)
+    postgres.execute("INSERT INTO t VALUES (2, 'new', 2)")
+    job.until(lambda: job.rows)
+    assert list(job.rows) == [2]
+
+
+def test_values_of_all_types_are_those_of_the_server(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    columns = {
+        "b": ("boolean", t.BOOLEAN, "true"), "i": ("smallint", t.SMALLINT, "-7"), "d": ("numeric(20, 4)", t.decimal(20, 4), "12345.6789"),
+        "f": ("double precision", t.DOUBLE, "0.1"), "y": ("bytea", t.BYTES, r"'\x00ff'"), "day": ("date", t.DATE, "'2024-02-29'"),
+        "at": ("timestamp", t.timestamp(6), "'2024-02-29 12:34:56.123456'"), "c": ("char(4)", t.STRING, "'ab'"),
+        "z": ("timestamptz", t.timestamp_ltz(3), "'2024-02-29 12:34:56.5+02'"), "j": ("jsonb", t.STRING, """'{"a": [1]}'"""),
+        "a": ("integer[]", t.STRING, "'{1,2}'"), "u": ("uuid", t.STRING, "'00000000-0000-0000-0000-00000000000a'"),
+    }  # fmt: skip
+    declared = ", ".join(f"{name} {kind}" for name, (kind, _, _) in columns.items())
+    values = ", ".join(value for _, _, value in columns.values())
+    postgres.execute(f"CREATE TABLE t (id bigint PRIMARY KEY, {declared}); INSERT INTO t VALUES (1, {values})")
+    schema = Schema.of(id=t.BIGINT, **{name: kind for name, (_, kind, _) in columns.items()})
+    job = reading(source(postgres, schema))
+    job.until(lambda: 1 in job.rows)
+    postgres.execute(f"INSERT INTO t VALUES (2, {values}); INSERT INTO t VALUES (3)")
+    job.until(lambda: 3 in job.rows)
+    assert {**job.rows[1], "id": 2} == job.rows[2]
+    assert job.rows[2]["y"] == b"\x00\xff"
+    assert job.rows[2]["b"] is True
+    assert str(job.rows[2]["d"]) == "12345.6789"
+    assert str(job.rows[2]["z"]).startswith("2024-02-29 10:34:56.5")
+    assert all(v is None for name, v in job.rows[3].items() if name != "id")
+
+
+def test_values_that_are_stored_apart(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(f"{CREATE}; ALTER TABLE t ALTER name SET STORAGE EXTERNAL; ALTER TABLE t REPLICA IDENTITY FULL")
+    job = reading(source(postgres))
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    postgres.execute("INSERT INTO t SELECT 1, repeat('long ', 5000), 1; UPDATE t SET n = 2; UPDATE t SET id = 2")
+    job.until(lambda: 2 in job.rows)
+    assert job.rows == table_of(postgres)
+    postgres.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT")
+    postgres.execute("UPDATE t SET n = 3")
+    with pytest.raises(DataError, match="without the value of column 'name', which is stored apart"):
+        job.until(lambda: False)
+
+
+def test_columns_that_come_and_go(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(CREATE)
+    job = reading(source(postgres))
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    postgres.execute("ALTER TABLE t ADD COLUMN extra text DEFAULT 'e'; INSERT INTO t VALUES (1, 'a', 1, 'x')")
+    job.until(lambda: 1 in job.rows)
+    postgres.execute("ALTER TABLE t DROP COLUMN n; INSERT INTO t VALUES (2, 'b', 'x')")
+    with pytest.raises(ConnectorError, match="has no column 'n' any more"):
+        job.until(lambda: 2 in job.rows)
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_truncate(postgres: PostgresDatabase, reading: Callable[..., Reading], ignores: bool) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'a', 1)")
+    job = reading(source(postgres, **({"truncate": "ignore"} if ignores else {})))
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    postgres.execute("INSERT INTO t VALUES (2, 'b', 2); TRUNCATE t; INSERT INTO t VALUES (3, 'c', 3)")
+    if ignores:
+        job.until(lambda: 3 in job.rows)
+        return
+    with pytest.raises(ConnectorError, match="was truncated"):
+        job.until(lambda: 3 in job.rows)
+
+
+def test_a_slot_that_is_gone_is_told(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(CREATE)
+    made = source(postgres)
+    job = reading(made)
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    splits = job.checkpoint()
+    job.close()
+    slot = made.capture.table.slot
+    deadline = time.monotonic() + SOON_S
+    while postgres.execute(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")[0][0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    postgres.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    again = reading(made, splits)
+    with pytest.raises(ConnectorError, match=f"the replication slot '{slot}' .* is gone: changes since .* are lost"):
+        again.until(lambda: False)
+
+
+def test_a_slot_that_was_read_is_not_taken_but_one_that_was_not_is_made_anew(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'a', 1)")
+    made = source(postgres)
+    job = reading(made)
+    job.until(lambda: 1 in job.rows)
+    job.close()
+    job = reading(made)
+    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    postgres.execute("INSERT INTO t VALUES (2, 'b', 2)")
+    job.until(lambda: 2 in job.rows)
+    job.checkpoint(2)
+    confirmed = (
+        f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{made.capture.table.slot}'"
+    )
+    kept = job.checkpoint(3)[0].position["lsn"]
+    job.until(lambda: int(postgres.execute(confirmed)[0][0]) >= kept)  # type: ignore[operator]
+    job.close()
+    with pytest.raises(ConnectorError, match="is there already: a pipeline has read from it"):
+        reading(made).until(lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"table_name": "nowhere"}, 'has no table "public"."nowhere"'),
+        ({"password": "wrong-secret-word"}, "authentication failed"),
+        ({"port": "1"}, "refused"),
+    ],
+)
+def test_what_cannot_be_read_is_told(
+    postgres: PostgresDatabase, reading: Callable[..., Reading], more: dict[str, str], message: str
+) -> None:
+    postgres.execute(CREATE)
+    with pytest.raises(ConnectorError, match=message) as caught:
+        reading(source(postgres, **more)).until(lambda: False)
+    assert "secret-word" not in str(caught.value)
+
+
+def test_options_that_do_not_go_together(postgres: PostgresDatabase) -> None:
+    with pytest.raises(OptionError, match="is no name of a slot"):
+        source(postgres, slot__name="My-Slot")
+    with pytest.raises(OptionError, match="does not read"):
+        source(postgres, Schema.of(id=t.BIGINT, a=t.array(t.INT)))
