@@ -13,12 +13,17 @@ from _pytest.mark import ParameterSet
 T = TypeVar("T")
 
 
-def everyday(cases: Iterable[T], every: int) -> list[T | ParameterSet]:
-    """The cases as parameters: the first, and each `every`-th after it, as they are; the others marked.
+def everyday(cases: Iterable[T], every: int, *, ci: int = 1) -> list[T | ParameterSet]:
+    """The cases as parameters: the first, and each `every`-th after it, as they are; of the others each `ci`-th is `exhaustive`, the rest
+    is left to `make soak`.
 
     A case that is a tuple stands for several parameters.
     """
-    return [case if place % every == 0 else _marked(case, pytest.mark.exhaustive) for place, case in enumerate(cases)]
+    found: list[T | ParameterSet] = []
+    for place, case in enumerate(cases):
+        mark = pytest.mark.exhaustive if place % ci == 0 else pytest.mark.soak
+        found.append(case if place % every == 0 else _marked(case, mark))
+    return found
 
 
 def in_ci(cases: Iterable[T], every: int) -> list[T | ParameterSet]:

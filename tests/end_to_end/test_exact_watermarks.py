@@ -123,7 +123,7 @@ DIARY = {"key_by": ["k"], "process": {"function": "tests.end_to_end.timed_functi
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("punctuated", [True, False])
-@pytest.mark.parametrize("seed", everyday(range(20), 10))
+@pytest.mark.parametrize("seed", everyday(range(20), 10, ci=2))
 def test_timers_fire_between_the_same_rows(tmp_path: Path, seed: int, punctuated: bool, parallelism: int) -> None:
     rng = random.Random(seed)
     rows, delay = make_rows(rng, rng.choice((3, 60, 400))), rng.choice((0, 20))
@@ -164,7 +164,7 @@ WINDOWS = [
     ("window", "trigger", "punctuated", "parallelism"),
     everyday([(*window, *more) for window, more in product(WINDOWS, product([True, False], [1, 2]))], 3),
 )
-@pytest.mark.parametrize("seed", everyday(range(10), 10))
+@pytest.mark.parametrize("seed", everyday(range(10), 10, ci=2))
 def test_early_firings_see_the_same_rows(
     tmp_path: Path, seed: int, window: dict[str, Any], trigger: dict[str, Any], punctuated: bool, parallelism: int
 ) -> None:
@@ -215,7 +215,7 @@ COUNTED = {
 
 
 @pytest.mark.parametrize(("punctuated", "chaining"), everyday(product([True, False], ["true", "false"]), 3))
-@pytest.mark.parametrize("seed", everyday(range(20), 20))
+@pytest.mark.parametrize("seed", everyday(range(20), 20, ci=2))
 def test_windows_drop_the_same_rows_behind_and_beside_functions(
     tmp_path: Path, seed: int, punctuated: bool, chaining: str
 ) -> None:
