@@ -81,7 +81,7 @@ class IcebergName:
                 try:
                     self._create(catalog, arrow, partitions)
                 except Exception as error:
-                    if catalog.table_exists(self.identifier):  # another process was faster
+                    if self._is_there(catalog):  # another process was faster
                         return
                     if attempt == _ATTEMPTS:
                         raise ConnectorError(
@@ -89,6 +89,12 @@ class IcebergName:
                         ) from error
                 else:
                     return
+
+    def _is_there(self, catalog: Any) -> bool:
+        try:
+            return bool(catalog.table_exists(self.identifier))
+        except Exception:  # why it cannot be reached is told already
+            return False
 
     def _create(self, catalog: Any, arrow: pa.Schema, partitions: tuple[str, ...]) -> None:
         if catalog.table_exists(self.identifier):
