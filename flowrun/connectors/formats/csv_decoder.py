@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from flowrun.api.format import BadRecord, DecodedRecords, ParsedColumn, RecordChunk, lines_chunk
+from flowrun.api.format import BadRecord, DecodedRecords, ParsedColumn, RecordChunk
 from flowrun.connectors.formats.csv_options import CsvSettings
 from flowrun.connectors.formats.json_decoder import text_is_utf8
 from flowrun.connectors.formats.records import assemble, concat_decoded
@@ -75,7 +75,7 @@ class CsvDecoder:
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
         if not chunk.separated:
-            chunk = lines_chunk([chunk.record(i) for i in range(len(chunk))])
+            chunk = chunk.as_lines()
         pieces: list[tuple[int, DecodedRecords]] = []
         if not len(chunk):
             return assemble(self._schema, self._values([[]] * len(self._schema)), np.empty(0, np.int64))

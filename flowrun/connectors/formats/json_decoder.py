@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordChunk, lines_chunk
+from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordChunk
 from flowrun.connectors.formats.json_values import (
     MAX_NESTING,
     LostNumberTextError,
@@ -80,7 +80,7 @@ class JsonDecoder:
         if self._wire is None or (self._odd_chunks >= _ODD_CHUNKS and self._chunks % _RETRY_EVERY):
             return self._exact(chunk)
         if not chunk.separated:
-            chunk = lines_chunk([chunk.record(i) for i in range(len(chunk))])
+            chunk = chunk.as_lines()
             if not chunk.separated:
                 return self._exact(chunk)
         trimmed, places = _trim(chunk)
@@ -118,6 +118,8 @@ class JsonDecoder:
             return None
         if self._exact_numbers and _has_tiny_number(text):
             return None
+        if not text_is_utf8(text):  # pyarrow would read it, and kernels would stumble over it
+            return None
         while True:
             wire = self._wire
             assert wire is not None
@@ -145,10 +147,7 @@ class JsonDecoder:
             if self._no_missing and array.null_count:
                 return None
             arrays.append(array if finish is None else finish(array))
-        batch = batch_of(arrays, self._schema, rows)
-        if not text_is_utf8(text):
-            return None
-        return batch
+        return batch_of(arrays, self._schema, rows)
 
     def _exact(self, chunk: RecordChunk) -> DecodedRecords:
         """The rows as Python's parsers read them."""
@@ -212,6 +211,8 @@ def _trim(chunk: RecordChunk) -> tuple[RecordChunk, Offsets]:
     """(the chunk without white space around records and without blank records, the index that each record had)."""
     starts, stops = chunk.starts, chunk.stops
     data = np.frombuffer(chunk.data, np.uint8)
+    if len(starts) and starts[-1] < len(data) and _one_object_a_line(chunk):
+        return chunk, np.arange(len(starts))
     places = np.flatnonzero(stops > starts)
     if len(places) != len(starts):
         starts, stops = starts[places], stops[places]

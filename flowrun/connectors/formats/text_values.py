@@ -26,6 +26,7 @@ _TIMESTAMP = (
     r"^\s*(?P<main>[+-]?\d{4,}-\d{2}-\d{2}(?:[ T]\d{2}(?::\d{2}(?::\d{2})?)?)?)(?P<fraction>\.\d+)?"
     r"\s*(?P<zone>Z|z|[+-]\d{2}(?::?\d{2})?)?\s*$"
 )
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})?")
 _UNITS_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -133,10 +134,21 @@ def _decimal_exactly(text: pa.Array, target: DataType) -> pa.Array:
     step = Decimal(1).scaleb(-(target.scale or 0))
     with localcontext(prec=100, rounding=ROUND_HALF_UP):
         try:
-            values = [None if t is None else Decimal(t.strip()).quantize(step) for t in text.to_pylist()]
+            values = [None if t is None else _plain(t).quantize(step) for t in text.to_pylist()]
         except InvalidOperation:
             raise ValueError("not a decimal") from None
         return pa.array(values, target.arrow)
+
+
+def _plain(text: str) -> Decimal:
+    """A decimal as Arrow reads it: Python takes 1_000 and digits of other scripts, too.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if _DECIMAL.fullmatch(text.strip()) is None:
+        raise ValueError("not a decimal")
+    return Decimal(text.strip())
 
 
 def round_decimal(values: pa.Array, target: DataType) -> pa.Array:
