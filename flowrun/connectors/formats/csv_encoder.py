@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.connectors.formats.csv_options import CsvSettings
 from flowrun.connectors.formats.json_encoder import MAX_ENCODED_BYTES
-from flowrun.connectors.formats.value_text import value_text
+from flowrun.connectors.formats.value_text import pieces_of, value_text
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
@@ -23,6 +23,7 @@ class CsvEncoder:
         self._schema = schema
         self._settings = settings
         special = settings.delimiter + (settings.quote or "") + (settings.escape or "") + "\r\n"
+        self._codes = [ord(c) for c in special + ("#" if settings.comments else "")]
         self._special = "[" + re.escape(special) + "]" + ("|^#" if settings.comments else "")
 
     def header(self) -> bytes:
@@ -71,15 +72,7 @@ class CsvEncoder:
 
     def _field(self, column: pa.Array, source: DataType) -> pa.Array:
         text = self._text(column, source)
-        if source.is_character or source.is_nested:
-            text = self._quoted(text)
-        else:
-            text = self._quoted(text) if self._clashes(text) else text
-        return pc.fill_null(text, self._settings.null_literal or "")
-
-    def _clashes(self, text: pa.Array) -> bool:
-        """Whether the text of numbers or times contains a special character, for example if the delimiter is `-` or `.`."""
-        return bool(pc.any(pc.match_substring_regex(text, self._special)).as_py())
+        return pc.fill_null(self._quoted(text), self._settings.null_literal or "")
 
     def _text(self, column: pa.Array, source: DataType) -> pa.Array:
         between = self._settings.element_delimiter
@@ -100,6 +93,8 @@ class CsvEncoder:
                 return value_text(column, source)
 
     def _quoted(self, text: pa.Array) -> pa.Array:
+        if not any((piece == code).any() for piece in pieces_of(text) for code in self._codes):
+            return text
         special = pc.match_substring_regex(text, self._special)
         if not pc.any(special).as_py():
             return text

@@ -1,8 +1,7 @@
 """Encodes rows as JSON lines with string kernels, a column at a time.
 
 Each column becomes a string array of JSON texts. They are joined element by element with the field names between them, and the value
-buffer of the result is the output. Nested values are joined in the same way from their children. No Python code runs for each row, except
-for control characters in text and for BYTES.
+buffer of the result is the output. Nested values are joined in the same way from their children. No Python code runs for each row.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.connectors.formats.value_text import value_text
+from flowrun.connectors.formats.value_text import pieces_of, value_text
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 
@@ -30,9 +29,7 @@ _NUMERIC = (
 )
 MAX_ENCODED_BYTES = 128 << 20
 """A batch of more bytes is encoded in pieces."""
-_SCANNED_BYTES = 1 << 18
-"""How many bytes of text are scanned at a time: as many as fit into the cache of a core."""
-_CONTROL = r"[\x00-\x1f]"
+_QUOTE, _BACKSLASH, _SPACE = b'"\\ '
 
 
 class JsonEncoder:
@@ -176,27 +173,19 @@ def joined_bytes(lines: pa.Array) -> pa.Buffer:
 
 def escaped(text: pa.Array) -> pa.Array:
     """Texts as they are written between the quotes of a JSON string; if nothing must be escaped they are returned as they are."""
-    if not _may_need_escape(text):
-        return text
-    result = pc.replace_substring(pc.replace_substring(text, "\\", "\\\\"), '"', '\\"')
-    for raw, spelled in (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r")):
-        result = pc.replace_substring(result, raw, spelled)
-    control = pc.fill_null(pc.match_substring_regex(result, _CONTROL), False)
-    if pc.any(control).as_py():
-        spelled_out = [json.dumps(t, ensure_ascii=False)[1:-1] for t in text.filter(control).to_pylist()]
-        result = pc.replace_with_mask(result, control, pa.array(spelled_out, pa.string()))
-    return result
+    for code in sorted(_to_escape(text), key=_BACKSLASH.__ne__):  # backslashes first: the others become some
+        text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
+    return text
 
 
-def _may_need_escape(text: pa.Array) -> bool:
-    """Whether a quote, a backslash or a control character is among the bytes. It is ten times faster than a pattern for each row."""
-    _, offsets, data = text.buffers()
-    if data is None or not len(text):
-        return False
-    ends = np.frombuffer(offsets, np.int32)
-    every = np.frombuffer(data, np.uint8)[ends[text.offset] : ends[text.offset + len(text)]]
-    pieces = (every[i : i + _SCANNED_BYTES] for i in range(0, len(every), _SCANNED_BYTES))
-    return any(bool(piece.min() < 0x20 or (piece == 0x22).any() or (piece == 0x5C).any()) for piece in pieces)
+def _to_escape(text: pa.Array) -> set[int]:
+    """Which quotes, backslashes and control characters are among the bytes. It is ten times faster than a pattern for each row."""
+    found: set[int] = set()
+    for piece in pieces_of(text):
+        found.update(code for code in (_QUOTE, _BACKSLASH) if code not in found and (piece == code).any())
+        if piece.min() < _SPACE:
+            found.update(np.flatnonzero(np.bincount(piece[piece < _SPACE])).tolist())
+    return found
 
 
 def _or_null(text: pa.Array, quoted: bool) -> pa.Array:
