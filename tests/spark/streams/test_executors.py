@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
 from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 from tests.slices import in_ci
 from tests.spark.streams.executors import STARTS_WITHIN_S, all_end, descendants, on_spark, task_executors, victim
 
@@ -145,6 +146,18 @@ def test_rescaling_brings_task_executors(tmp_path: Path, monkeypatch: pytest.Mon
             _, said = run.communicate(timeout=ENDS_WITHIN_S)
             assert run.returncode == 0, said
     check_counts(tmp_path, 400_000)
+
+
+@pytest.mark.soak
+@needs_openssl
+def test_rows_and_orders_are_encrypted(tmp_path: Path) -> None:
+    identity = make_identity(tmp_path / "identity", make_authority(tmp_path / "authority"))
+    with on_spark(
+        write_pipeline(tmp_path, CHECKPOINTS % "true"), "--tls", identity.name, "--patience", "5m", cwd=tmp_path
+    ) as run:
+        _, said = run.communicate(timeout=STARTS_WITHIN_S + ENDS_WITHIN_S)
+        assert run.returncode == 0, said
+    check_counts(tmp_path)
 
 
 @pytest.mark.soak
