@@ -310,7 +310,10 @@ class _IcebergFileOpener:
             raise StateError(
                 f"the state names a schema of the {self._source.name.shown} that it does not have ({at['schema']})"
             )
-        task = self._task_with_deletes(snapshot, path) if at["deletes"] else self._task(at)
+        is_planned = at["deletes"] or not self._opened.storage.holds(
+            path
+        )  # positions come from state, which may be altered
+        task = self._planned_task(snapshot, path) if is_planned else self._task(at)
         done, skip = 0, cast(int, at["row"])
         for batch in self._batches(task, schema, path):
             begin, done = done, done + batch.num_rows
@@ -336,16 +339,18 @@ class _IcebergFileOpener:
         file.spec_id = at["spec"]
         return library("pyiceberg.table").FileScanTask(file)
 
-    def _task_with_deletes(self, snapshot: int, path: str) -> Any:
+    def _planned_task(self, snapshot: int, path: str) -> Any:
+        """The file as the snapshot names it, with the files of its deletes."""
         assert self._opened is not None
         if self._tasks[0] != snapshot:
-            scan = self._opened.table.scan(snapshot_id=snapshot)
-            self._tasks = (snapshot, {t.file.file_path: t for t in scan.plan_files() if t.delete_files})
+            try:
+                tasks = self._opened.table.scan(snapshot_id=snapshot).plan_files()
+                self._tasks = (snapshot, {t.file.file_path: t for t in tasks})
+            except Exception as error:
+                raise ConnectorError(f"the {self._source.name.shown} cannot be read: {first_line(error)}") from error
         task = self._tasks[1].get(path)
         if task is None:
-            raise ConnectorError(
-                f"{path}: snapshot {snapshot} of the {self._source.name.shown} has no such file with deleted rows"
-            )
+            raise ConnectorError(f"{path} is no file of snapshot {snapshot} of the {self._source.name.shown}")
         return task
 
     def _batches(self, task: Any, schema: Any, path: str) -> Iterator[pa.RecordBatch]:

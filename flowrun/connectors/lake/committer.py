@@ -91,8 +91,8 @@ class LakeCommitter:
     def __init__(self, open_table: Callable[[], TableVersion], sleep: Callable[[float], None] = time.sleep) -> None:
         self._open = open_table
         self._sleep = sleep
-        self._known: set[str] = set()
-        """Commit ids of what this committer knows to be in the table."""
+        self._known: dict[str, int] = {}
+        """Writer → the number up to which this committer knows its committables to be in the table."""
 
     commits_long = True
     """A commit may rewrite files, or have to be tried again; and it gets what a checkpoint holds in one call."""
@@ -104,12 +104,12 @@ class LakeCommitter:
             ConnectorError: the table cannot be read or written, or others changed it in each try.
             StateError: a committable names files that are not in the table's folder; then nothing is committed.
         """
-        wanted = [h for h in in_order(committables) if h.commit_id not in self._known]
+        wanted = [h for h in in_order(committables) if h.sequence > self._known.get(h.writer, 0)]
         if not wanted:
             return
         table = self._tried(lambda table: self._commit(table, wanted))
-        self._known.update(h.commit_id for h in wanted)
         for one in wanted:
+            self._known[one.writer] = one.sequence
             for file in one.files if one.content is Content.CHANGES else ():
                 table.storage.discard(str(file["path"]))
 

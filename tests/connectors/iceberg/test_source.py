@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyiceberg")
@@ -17,6 +18,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import LongType
 
 from flowrun.api.connector import Comparison, PushedFilter
+from flowrun.api.source import Split
 from flowrun.connectors.iceberg.source import IcebergSource
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DATE, INT, STRING, DataType, decimal, timestamp, timestamp_ltz
@@ -271,3 +273,17 @@ def test_a_table_that_does_not_fit_is_one_clear_error(tmp_path: Path) -> None:
 def test_options_that_contradict_each_other(tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         source(tmp_path, COLUMNS, **options)
+
+
+def test_files_outside_of_the_table_are_read_if_a_snapshot_names_them(tmp_path: Path) -> None:
+    made = create(tmp_path, ARROW)
+    for name in ("added", "other"):
+        pq.write_table(pa.table({"id": [1], "item": [name]}), tmp_path / f"{name}.parquet")
+    made.add_files([f"file://{tmp_path}/added.parquet"])
+    assert read(source(tmp_path, COLUMNS)) == [(1, "added")]
+    drive = SourceDrive(source(tmp_path, COLUMNS))
+    drive.answer_requests()
+    _, [split] = drive.snapshot()
+    altered = Split(split.split_id, {**split.position, "path": f"file://{tmp_path}/other.parquet"})
+    with pytest.raises(ConnectorError, match=r"other.parquet is no file of snapshot"):
+        SourceDrive(source(tmp_path, COLUMNS), restored=[altered]).run()
