@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flowrun.api.sink import Sink as SinkDescription
 from flowrun.api.source import Boundedness, Delivery, Source
+from flowrun.connectors.staged.commit import waits_for_checkpoints
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, TableReference, walk_plan
@@ -113,7 +115,7 @@ def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
     unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
     return tuple(
         sink_guarantee(
-            _endpoint(node.table, create_sink(node.table, node.schema, unbounded).delivery),
+            _endpoint(node.table, _delivery(create_sink(node.table, node.schema, unbounded), settings.checkpoint)),
             [_endpoint(s.table, sources[id(s)].delivery) for s in _scans(node)],
             settings.checkpoint,
             settings.restart,
@@ -121,6 +123,11 @@ def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
         )
         for node in plan.sinks
     )
+
+
+def _delivery(sink: SinkDescription, checkpoint: CheckpointSettings | None) -> Delivery:
+    """What a sink promises in a job with these checkpoints."""
+    return Delivery.AT_LEAST_ONCE if checkpoint is None and waits_for_checkpoints(sink) else sink.delivery
 
 
 def batch_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
@@ -132,7 +139,8 @@ def batch_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
 
 
 def _batch_guarantee(sink: Sink) -> SinkGuarantee:
-    if create_sink(sink.table, sink.schema, unbounded=False).delivery is Delivery.EXACTLY_ONCE:
+    made = create_sink(sink.table, sink.schema, unbounded=False)
+    if made.delivery is Delivery.EXACTLY_ONCE and not waits_for_checkpoints(made):
         return SinkGuarantee(sink.table.name, Delivery.EXACTLY_ONCE)
     reason = f"connector {sink.table.connector} cannot take back rows: another run writes them again"
     return SinkGuarantee(sink.table.name, Delivery.AT_LEAST_ONCE, (reason,))

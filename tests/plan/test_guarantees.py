@@ -8,9 +8,9 @@ import pytest
 
 from flowrun.api.source import Delivery
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
-from flowrun.plan.guarantees import Endpoint, plan_guarantees, sink_guarantee
-from flowrun.plan.nodes import Settings
-from tests.plan.plans import calc, plan, scan
+from flowrun.plan.guarantees import Endpoint, batch_guarantees, plan_guarantees, sink_guarantee
+from flowrun.plan.nodes import Settings, TableReference
+from tests.plan.plans import calc, plan, scan, sink
 
 FILES = Endpoint("in", "filesystem", Delivery.EXACTLY_ONCE)
 SOCKET = Endpoint("s", "socket", Delivery.AT_MOST_ONCE)
@@ -100,3 +100,14 @@ def test_each_sink_of_a_plan_answers_for_its_own_sources() -> None:
     found = plan_guarantees(both)
     assert [g.delivery for g in found] == [Delivery.AT_LEAST_ONCE, Delivery.AT_LEAST_ONCE]
     assert "blackhole" in found[0].reasons[0]
+
+
+def test_rows_that_wait_for_checkpoints_are_written_as_they_come_where_there_are_none() -> None:
+    options = {"topic": "t", "properties.bootstrap.servers": "b:1", "sink.delivery-guarantee": "exactly-once"}
+    table = TableReference("out", "kafka", {**options, "sink.transactional-id-prefix": "p"}, "json")
+    into_kafka = replace(sink(scan()), table=table)
+    with_checkpoints = plan(into_kafka, settings=Settings(checkpoint=EXACT))
+    assert plan_guarantees(with_checkpoints)[0].word == "exactly once"
+    assert batch_guarantees(with_checkpoints)[0].word == "at least once"
+    restarted = plan(into_kafka, settings=Settings(restart=RESTART))
+    assert "what was written before it stays" in plan_guarantees(restarted)[0].reasons[0]

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from flowrun.api.sink import Committable
+from flowrun.api.sink import Committable, DeclaresCommittables, Sink
+from flowrun.api.source import Delivery
 from flowrun.core.record import record
 from flowrun.core.shapes import Shape, integer, members, text
 from flowrun.errors import ConnectorError, StateError
@@ -26,6 +27,13 @@ STAGED_SHAPE: Shape = members(
     {"folder": text, "rows": integer(), "bytes": integer(), "checksum": integer(), "writer": text, "number": integer()}
 )
 """What a sink with a `StagedWriter` declares as its `committable_shape`."""
+
+
+def waits_for_checkpoints(sink: Sink) -> bool:
+    """Whether a sink's rows wait beside checkpoints: where there are none they are written as they come, and cannot be taken back."""
+    declared: object = sink
+    shape = declared.committable_shape if isinstance(declared, DeclaresCommittables) else None
+    return shape is STAGED_SHAPE and sink.delivery is Delivery.EXACTLY_ONCE
 
 
 @record

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from flowrun.api.sink import Committer, OrphanDiscarding
 from flowrun.api.sink import Sink as SinkDescription
+from flowrun.connectors.staged.commit import waits_for_checkpoints
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT
@@ -41,7 +42,7 @@ def stage_rows(sink: Sink, described: SinkDescription, frame: SparkFrame, job: O
         return _Collected(name_of(sink), task, _rows_here(sink, frame))
     with named(place(sink)):
         committer = described.create_committer()
-    if committer is None:
+    if committer is None or waits_for_checkpoints(described):
         return _kept(name_of(sink), task, frame.without_time())
     try:
         return _Precommitted(name_of(sink), task, committer, write_in_workers(task, frame))
