@@ -114,19 +114,20 @@ class ClientErrors:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._told: int | None = None
+        self._told: set[int] = set()
         self.last: Any = None
 
     def take(self, error: Any) -> None:
         """Keep an error; the first of a kind is logged."""
         self.last = error
-        if error.code() != self._told:
-            self._told = error.code()
+        if error.code() not in self._told:
+            self._told.add(error.code())
             _log.warning("Kafka at %s: %s", self._bootstrap, error.str())
 
     def works(self) -> None:
         """The cluster has answered."""
-        self.last = self._told = None
+        self.last = None
+        self._told.clear()
 
     def check(self) -> None:
         """Raise ConnectorError if trying again is of no use.

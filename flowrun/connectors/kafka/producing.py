@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -155,6 +156,20 @@ class MessageProducer:
         if self._refused is not None:
             raise self._failure(*self._refused)
 
+    def check_messages(self) -> None:
+        """Raise DataError if a message was refused for what it is."""
+        with suppress(library().KafkaException):  # of a client that is fenced
+            self.client.poll(0)
+        failure = None if self._refused is None else self._failure(*self._refused)
+        if isinstance(failure, DataError):
+            raise failure
+
+    def check_login(self) -> None:
+        """Raise ConnectorError if the login or a certificate was refused."""
+        with suppress(library().KafkaException):
+            self.client.poll(0)
+        self._errors.check()
+
     def _failure(self, error: Any, topic: str, partition: int) -> ConnectorError | DataError:
         kinds = library().KafkaError
         place = f"topic '{topic}'" + (f", partition {partition}" if partition >= 0 else "")
@@ -167,6 +182,10 @@ class MessageProducer:
             return ConnectorError(f"{place} does not exist: {error.str()}", hint="create it first")
         retryable = error.retriable() or error.code() in (kinds._MSG_TIMED_OUT, kinds._TIMED_OUT, kinds._TRANSPORT)
         return ConnectorError(f"{place}: a message could not be delivered: {error.str()}", retryable=retryable)
+
+    def abort(self) -> None:
+        """End the transaction that is open, if there is one; an error of the client library says that there is none."""
+        self.client.abort_transaction(1)
 
     def close(self) -> None:
         """Forget what was not sent, and release the client; idempotent."""

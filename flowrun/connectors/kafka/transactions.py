@@ -7,10 +7,11 @@ visible if and only if the messages are, and one number says of any commit of a 
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -21,7 +22,8 @@ from flowrun.errors import ConnectorError, OptionError
 
 TRANSACTION_TIMEOUT_MS = 600_000
 """After which the broker aborts a transaction, where the user says nothing: below the 15 minutes that brokers allow."""
-_CALL_S = 60.0
+_CALL_S = 30.0
+_RELEASE_S = 5.0
 _ATTEMPT_S = 10.0
 _T = TypeVar("_T")
 
@@ -78,6 +80,9 @@ class KafkaTransactions:
             _patiently(lambda: client.commit_transaction(_ATTEMPT_S), self._cluster)
         except kafka.KafkaException as error:
             raise _failure(error.args[0], self._cluster) from error
+        except ConnectorError:
+            producer.check_messages()  # which say more
+            raise
 
     def _producer_of(self, writer: str) -> MessageProducer:
         """The producer of the writer's job and sink, whose earlier transactions are over."""
@@ -106,11 +111,12 @@ class KafkaTransactions:
         producers, self._producers = list(self._producers.values()), {}
         records, self._records = list(self._records.values()), {}
         for producer in producers:
-            with suppress(library().KafkaException):
-                producer.client.abort_transaction(1)
-            producer.close()
+            for release in (producer.abort, producer.close):
+                with suppress(library().KafkaException, ConnectorError):
+                    _within(release, _RELEASE_S)
         for record in records:
-            record.close()
+            with suppress(ConnectorError):
+                _within(record.close, _RELEASE_S)
 
 
 def begin(producer: MessageProducer, cluster: KafkaCluster) -> None:
@@ -122,10 +128,9 @@ def begin(producer: MessageProducer, cluster: KafkaCluster) -> None:
     """
     try:
         _patiently(lambda: producer.client.init_transactions(_ATTEMPT_S), cluster)
-    except library().KafkaException as error:
-        producer.client.poll(0)
-        producer.check()
-        raise _failure(error.args[0], cluster) from error
+    except ConnectorError:
+        producer.check_login()  # which says more
+        raise
 
 
 def transactional_id(prefix: str, writer: str) -> str:
@@ -148,18 +153,53 @@ def group_id(prefix: str, writer: str) -> str:
 
 
 def _patiently(call: Callable[[], _T], cluster: KafkaCluster) -> _T:
-    """What a call gives, which is made again while its error may pass, for a minute at most."""
+    """What a call gives, which is made again while its error may pass, for half a minute or so.
+
+    Raises:
+        OptionError: the cluster does not allow transactions to last as long as they may here.
+        ConnectorError: it fails for another reason, or does not return.
+    """
     deadline = time.monotonic() + _CALL_S
     while True:
         try:
-            return call()
+            return _within(call, _CALL_S)
         except library().KafkaException as error:
             problem = error.args[0]
-            if problem.fatal() or problem.txn_requires_abort() or not problem.retriable():
-                raise
+            kinds = library().KafkaError
+            passes = problem.retriable() or problem.code() in (kinds._TIMED_OUT, kinds._TRANSPORT)
+            if problem.fatal() or problem.txn_requires_abort() or not passes:
+                raise _failure(problem, cluster) from error
             if time.monotonic() > deadline:
                 raise _failure(problem, cluster) from error
             time.sleep(0.05)
+
+
+def _within(call: Callable[[], _T], seconds: float) -> _T:
+    """What a call gives, if it returns in time.
+
+    The time-outs of the client library do not end all of its calls: some wait for an answer that a broker forgot as it died. Such a call is
+    left behind in a thread of its own, with its client, which whoever comes next fences.
+
+    Raises:
+        ConnectorError: it does not return.
+    """
+    ended: list[tuple[_T | None, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            ended.append((call(), None))
+        except BaseException as error:  # raised below
+            ended.append((None, error))
+
+    thread = threading.Thread(target=run, name="kafka-call", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not ended:
+        raise ConnectorError(f"Kafka's client has not answered for {seconds:.0f} s", retryable=True)
+    result, problem = ended[0]
+    if problem is not None:
+        raise problem
+    return cast(_T, result)
 
 
 def _failure(error: Any, cluster: KafkaCluster) -> ConnectorError | OptionError:

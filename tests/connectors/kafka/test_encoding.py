@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import threading
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +15,11 @@ from flowrun.api.source import Delivery
 from flowrun.connectors.kafka.encoding import WRITABLE
 from flowrun.connectors.kafka.partitioner import FIXED, ROUND_ROBIN, PartitionChooser
 from flowrun.connectors.kafka.sink import KafkaSink
+from flowrun.connectors.kafka.transactions import _within
 from flowrun.core import types as t
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.schema import Field, Schema
-from flowrun.errors import DataError, OptionError
+from flowrun.errors import ConnectorError, DataError, OptionError
 from tests.connectors.kafka.tables import sink
 
 ROWS = Schema((Field("k_id", t.BIGINT, False), Field("name", t.STRING)))
@@ -139,3 +142,17 @@ def chosen(kind: str, subtask: int, *counts: int) -> list[list[int]]:
 def test_partitions_are_chosen_for_a_subtask_or_in_turn() -> None:
     assert chosen(FIXED, 4, 2, 1) == [[1, 1], [1]]
     assert chosen(ROUND_ROBIN, 1, 2, 3) == [[1, 2], [0, 1, 2]]
+
+
+def test_a_call_of_the_client_that_never_returns_is_left_behind() -> None:
+    ended = threading.Event()
+    with pytest.raises(ConnectorError, match="has not answered"):
+        _within(ended.wait, 0.01)
+    ended.set()
+    assert _within(lambda: 5, 10) == 5
+    with pytest.raises(DataError, match="as it is"):
+        _within(partial(fail, DataError("as it is")), 10)
+
+
+def fail(error: Exception) -> None:
+    raise error

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from flowrun.api.sink import Committable, SinkWriter
+from flowrun.connectors.kafka.encoding import MESSAGES
 from flowrun.connectors.kafka.sink import KafkaSink
 from flowrun.connectors.kafka.transactions import KafkaTransactions
 from flowrun.connectors.staged.commit import StagedCommit
@@ -282,3 +283,17 @@ def test_without_checkpoints_rows_are_written_as_they_come(kafka: KafkaBroker) -
     topic = kafka.create_topic(1)
     assert write(exactly_once(kafka, topic), 1) == []
     assert ids(kafka, topic) == [1]
+
+
+def test_a_message_that_is_too_large_for_a_transaction_is_said(kafka: KafkaBroker) -> None:
+    topic = kafka.create_topic(1, max_message_bytes="2000")
+    made = exactly_once(kafka, topic)
+    (large,) = made.encoder().encode(batch(IDS, [(1,)])).to_pylist()
+    rows = pa.RecordBatch.from_pylist([{**large, "value": b"x" * 5_000}], MESSAGES)
+    target = KafkaTransactions(made.cluster, topic, made.prefix)
+    with pytest.raises(DataError, match="a message is larger than is allowed"):
+        target.write(StagedCommit("job/sink/0", 1, "c-1", 1), iter([rows]))
+    target.close()
+    assert target.committed_number("job/sink/0") == 0
+    target.close()
+    assert kafka.values(topic) == []
