@@ -1,21 +1,31 @@
-"""Filter and projection from Parquet, and reading JSON lines, against plain pyarrow doing the same."""
+"""Filter and projection from Parquet, reading JSON lines, and writing formats, against plain pyarrow and orjson doing the same."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import DATA, Figure, best_engine_run, median_of, run_pipeline, timed_in_a_fresh_process
+from flowrun.api.format import ReadRequest, RecordChunk, RecordFormat, lines_chunk, messages_chunk
+from flowrun.connectors.formats.registry import format_named, prefixed_options
+from flowrun.core.options import Options, parse_options
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, BOOLEAN, DOUBLE, STRING, timestamp
 
 PARQUET_ROWS = 10_000_000
 JSON_ROWS = 1_000_000
+ENCODED_ROWS = 65_536
 
 
 def run() -> list[Figure]:
-    return [_parquet(), _json()]
+    return [_parquet(), _json(), _messages(), *_encoders()]
 
 
 def _parquet_file() -> Path:
@@ -115,3 +125,75 @@ def _json() -> Figure:
         "≥ 0.7",
         theirs / engine >= 0.7,
     )
+
+
+def _rows() -> tuple[Schema, pa.RecordBatch]:
+    """The first rows of the JSON file, as they are decoded."""
+    schema = Schema.of(id=BIGINT, user=STRING, amount=DOUBLE, ok=BOOLEAN, ts=timestamp(3))
+    return schema, _decoder(schema)(lines_chunk(_lines()))
+
+
+def _lines() -> list[bytes]:
+    with _json_file().open("rb") as file:
+        return [file.readline().rstrip(b"\n") for _ in range(ENCODED_ROWS)]
+
+
+def _format(name: str) -> tuple[RecordFormat, Options]:
+    found = format_named(name)
+    assert isinstance(found, RecordFormat)
+    return found, parse_options(prefixed_options(name), {}, name)[0]
+
+
+def _decoder(schema: Schema) -> Callable[[RecordChunk], pa.RecordBatch]:
+    json, options = _format("json")
+    decoder = json.create_decoder(ReadRequest(schema, schema, options))
+    return lambda chunk: decoder.decode(chunk).columns
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    def once() -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    return median_of(9, once)
+
+
+def _messages() -> Figure:
+    schema, _ = _rows()
+    decode = _decoder(schema)
+    lines = _lines()
+    messages, one_a_line = messages_chunk(pa.array(lines, pa.binary())), lines_chunk(lines)
+    engine, peer = _seconds(lambda: decode(messages)), _seconds(lambda: decode(one_a_line))
+    return Figure(
+        "JSON messages of a queue decoded, one thread",
+        f"{ENCODED_ROWS / engine / 1e6:.2f} M/s",
+        f"the same as lines of a file: {ENCODED_ROWS / peer / 1e6:.2f} M/s",
+        f"{peer / engine:.2f}",
+        "≥ 0.6",
+        peer / engine >= 0.6,
+    )
+
+
+def _encoders() -> list[Figure]:
+    schema, rows = _rows()
+    by_row = _seconds(lambda: b"\n".join(orjson.dumps(row) for row in rows.to_pylist()))
+    by_arrow = _seconds(lambda: pa.csv.write_csv(rows, pa.BufferOutputStream()))
+    peers = {"json": ("orjson, by row", by_row, 5.0), "debezium-json": ("orjson, by row", by_row, 5.0)}
+    peers["csv"] = ("pyarrow.csv", by_arrow, 0.4)
+    figures = []
+    for name, (peer, theirs, bar) in peers.items():
+        used, options = _format(name)
+        encoder = used.create_encoder(schema, options)
+        seconds = _seconds(lambda encoder=encoder: encoder.encode(rows))  # type: ignore[misc]
+        figures.append(
+            Figure(
+                f"{name} written, 5 columns, one thread",
+                f"{ENCODED_ROWS / seconds / 1e6:.2f} M rows/s",
+                f"{peer}: {ENCODED_ROWS / theirs / 1e6:.2f} M rows/s",
+                f"{theirs / seconds:.1f}",
+                f"≥ {bar:g}",
+                theirs / seconds >= bar,
+            )
+        )
+    return figures

@@ -2,7 +2,7 @@
 
 pyarrow parses a whole block at once. If it refuses a block, the block is halved until the records that it refuses are in small pieces.
 Python's JSON parsers read these, and say exactly what is wrong with which record. So a few odd records in a block cost little, and the
-result never depends on where blocks begin.
+result never depends on where blocks begin. docs/adr/037-pyarrow-parses-json.md says which other parsers were tried.
 """
 
 from __future__ import annotations
