@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from flowrun.api.format import FilePart, FileReader, FileRows, FileWriter, ReadRequest, RecordChunk
 from flowrun.connectors.formats.avro.columns import MisfitError
-from flowrun.connectors.formats.avro.encoding import AvroEncoder, joined
+from flowrun.connectors.formats.avro.encoding import AvroEncoder
 from flowrun.connectors.formats.avro.reading import AvroReader
 from flowrun.connectors.formats.avro.schema import AvroSchemaError, AvroType, parse_schema
 from flowrun.connectors.formats.avro.skipping import BrokenRecordError, Skip, read_long, skipper
 from flowrun.connectors.formats.avro.types import schema_text
+from flowrun.connectors.formats.json_encoder import joined_bytes
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -35,6 +36,8 @@ _GROUP_BYTES = 1 << 20
 """Blocks are decoded together until they have so many bytes."""
 BLOCK_BYTES = 64_000
 """The size of a block that is written, before compression: that of Avro's own writers."""
+_AHEAD_BYTES = 1 << 20
+"""How much of a file is read at a time."""
 _COUNTS_BYTES = 20
 """Room for the two numbers before a block."""
 
@@ -56,21 +59,24 @@ class ContainerReader:
         self._schema = request.schema
 
     def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
-        """Consecutive ranges of blocks of about `target_bytes`."""
-        header = _header(file, name)
+        """Consecutive ranges of blocks of about `target_bytes`: each ends behind the first marker of a block's end after so many bytes."""
+        data = _Data(file)
+        header = _header(data, name)
         parts: list[FilePart] = []
-        begin = end = header.size
-        for end in _ends(file, name, header):
-            if end - begin >= target_bytes:
-                parts.append(FilePart(begin, end, end - begin))
-                begin = end
-        return parts if begin == end else [*parts, FilePart(begin, end, end - begin)]
+        begin = header.size
+        while (
+            data.size - begin > target_bytes and (end := _behind_marker(data, header, begin + target_bytes)) < data.size
+        ):
+            parts.append(FilePart(begin, end, end - begin))
+            begin = end
+        return [*parts, FilePart(begin, data.size, data.size - begin)] if begin < data.size else parts
 
     def read(
         self, file: IO[bytes], name: str, first: int, row: int, stop: int | None, batch_rows: int
     ) -> Iterator[FileRows]:
         """The rows of the blocks that begin at the bytes `first` to `stop`; see `FileReader`."""
-        header = _header(file, name)
+        data = _Data(file)
+        header = _header(data, name)
         try:
             reader = AvroReader(header.schema, self._schema)
         except MisfitError as error:
@@ -78,10 +84,10 @@ class ContainerReader:
                 f"{name}: {error}", hint="declare the column as the file has it, or read it under another type and CAST"
             ) from None
         skip = skipper(header.schema)
-        end = _size(file) if stop is None else stop
+        end = data.size if stop is None else stop
         start = max(first, header.size)
         while start < end:
-            group, following = _group(file, name, header, start, end, batch_rows)
+            group, following = _group(data, name, header, start, end, batch_rows)
             yield from _rows_of(reader, skip, name, group, row, following, batch_rows)
             start, row = following, 0
 
@@ -93,16 +99,14 @@ class _Block:
     data: bytes
 
 
-def _group(
-    file: IO[bytes], name: str, header: _Header, start: int, end: int, batch_rows: int
-) -> tuple[list[_Block], int]:
+def _group(data: _Data, name: str, header: _Header, start: int, end: int, batch_rows: int) -> tuple[list[_Block], int]:
     """(some consecutive blocks, where the next one begins)."""
     blocks: list[_Block] = []
     size = rows = 0
     while start < end and size < _GROUP_BYTES and rows < batch_rows:
-        count, data, following = _block(file, name, header, start)
-        blocks.append(_Block(start, count, data))
-        size, rows, start = size + len(data), rows + count, following
+        count, content, following = _block(data, name, header, start)
+        blocks.append(_Block(start, count, content))
+        size, rows, start = size + len(content), rows + count, following
     return blocks, start
 
 
@@ -150,8 +154,33 @@ def _find_rows(block: _Block, name: str, skip: Skip, data: bytes, base: int, sta
 # ---- blocks and header
 
 
-def _size(file: IO[bytes]) -> int:
-    return file.seek(0, os.SEEK_END)
+class _Data:
+    """The bytes of a file, read ahead: blocks are small, and each read of an object store is a request."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._start = 0
+        self._ahead = b""
+        self.size = file.seek(0, os.SEEK_END)
+
+    def at(self, start: int, size: int) -> bytes:
+        """The bytes from `start` on: `size`, or fewer at the end of the file."""
+        if not self._start <= start <= start + size <= self._start + len(self._ahead):
+            self._file.seek(start)
+            self._start, self._ahead = start, self._file.read(max(size, min(_AHEAD_BYTES, self.size - start)))
+        begin = start - self._start
+        return self._ahead[begin : begin + size]
+
+
+def _behind_marker(data: _Data, header: _Header, start: int) -> int:
+    """Where the first block begins whose predecessor ends at `start` or later; the size of the file if there is none."""
+    while start < data.size:
+        window = data.at(start, min(_AHEAD_BYTES, data.size - start))
+        found = window.find(header.sync)
+        if found >= 0:
+            return start + found + _SYNC_BYTES
+        start += max(1, len(window) - _SYNC_BYTES + 1)
+    return data.size
 
 
 def _damaged(name: str, start: int, what: str) -> ConnectorError:
@@ -161,10 +190,9 @@ def _damaged(name: str, start: int, what: str) -> ConnectorError:
     )
 
 
-def _counts(file: IO[bytes], name: str, start: int) -> tuple[int, int, int]:
-    """(the records of the block that begins at `start`, its bytes as stored, where they begin)."""
-    file.seek(start)
-    head = file.read(_COUNTS_BYTES)
+def _block(data: _Data, name: str, header: _Header, start: int) -> tuple[int, bytes, int]:
+    """(the records of a block, its bytes, where the next one begins)."""
+    head = data.at(start, _COUNTS_BYTES)
     try:
         rows, position = read_long(head, 0, len(head))
         size, position = read_long(head, position, len(head))
@@ -172,44 +200,27 @@ def _counts(file: IO[bytes], name: str, start: int) -> tuple[int, int, int]:
         raise _damaged(name, start, f"has no counts: {error}") from None
     if rows < 0 or not 0 <= size <= MAX_BLOCK_BYTES:
         raise _damaged(name, start, f"says that it has {rows} records in {size} bytes")
-    return rows, size, start + position
-
-
-def _block(file: IO[bytes], name: str, header: _Header, start: int) -> tuple[int, bytes, int]:
-    """(the records of a block, its bytes, where the next one begins)."""
-    rows, size, begin = _counts(file, name, start)
-    file.seek(begin)
-    stored = file.read(size + _SYNC_BYTES)
+    stored = data.at(start + position, size + _SYNC_BYTES)
     if len(stored) < size + _SYNC_BYTES or stored[size:] != header.sync:
         raise _damaged(name, start, "does not end with the marker that blocks of this file end with")
     try:
-        data = _CODECS[header.codec].decompress(stored[:size])
+        content = _CODECS[header.codec].decompress(stored[:size])
     except (ValueError, OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise _damaged(name, start, f"cannot be decompressed ({header.codec}): {error}") from None
-    if rows > 8 * len(data) + 1024:
-        raise _damaged(name, start, f"says that it has {rows} records in {len(data)} bytes")
-    return rows, data, begin + size + _SYNC_BYTES
+    if rows > 8 * len(content) + 1024:
+        raise _damaged(name, start, f"says that it has {rows} records in {len(content)} bytes")
+    return rows, content, start + position + size + _SYNC_BYTES
 
 
-def _ends(file: IO[bytes], name: str, header: _Header) -> Iterator[int]:
-    """Where each block ends."""
-    start, end = header.size, _size(file)
-    while start < end:
-        _, size, begin = _counts(file, name, start)
-        start = begin + size + _SYNC_BYTES
-        yield start
-
-
-def _header(file: IO[bytes], name: str) -> _Header:
-    file.seek(0)
-    head = file.read(64 << 10)
+def _header(data: _Data, name: str) -> _Header:
+    head = data.at(0, min(64 << 10, data.size))
     try:
         if not head.startswith(_MAGIC):
             raise BrokenRecordError("it does not begin with Obj and 1")
         try:
             described, size = _metadata(head)
         except BrokenRecordError:
-            head += file.read(_HEADER_BYTES)  # a long schema
+            head = data.at(0, min(_HEADER_BYTES, data.size))  # a long schema
             described, size = _metadata(head)
         codec = described.get("avro.codec", b"null").decode()
         if codec not in _CODECS:
@@ -351,7 +362,7 @@ class ContainerWriter:
         """Add rows; blocks that are full are written."""
         records = self._encoder.encode_messages(columns)
         self._pending.append(records)
-        self._pending_bytes += len(joined(records))
+        self._pending_bytes += len(joined_bytes(records))
         if self._pending_bytes >= BLOCK_BYTES:
             self._write_blocks()
 
@@ -363,7 +374,7 @@ class ContainerWriter:
         while begin < len(records):
             room = int(ends[begin]) + BLOCK_BYTES
             stop = min(max(begin + 1, int(np.searchsorted(ends, room, side="left"))), len(records))
-            data = _CODECS[self._codec].compress(joined(records.slice(begin, stop - begin)).to_pybytes())
+            data = _CODECS[self._codec].compress(joined_bytes(records.slice(begin, stop - begin)).to_pybytes())
             self._file.write(_long(stop - begin) + _long(len(data)) + data + self._sync)
             begin = stop
 

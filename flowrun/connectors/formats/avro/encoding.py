@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.connectors.formats.json_encoder import joined_bytes
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
@@ -40,20 +41,11 @@ class AvroEncoder:
 
     def encode(self, columns: pa.RecordBatch) -> pa.Buffer:
         """All rows, one behind the other, as they stand in a block of a container file."""
-        return joined(self.encode_messages(columns))
+        return joined_bytes(self.encode_messages(columns))
 
     def encode_messages(self, columns: pa.RecordBatch, before: bytes = b"") -> pa.Array:
         """A record for each row, each behind the bytes `before`."""
         return record_pieces(columns.columns, self._types, self._required, columns.num_rows, before)
-
-
-def joined(values: pa.Array) -> pa.Buffer:
-    """The bytes of all values, one behind the other; they are not copied."""
-    _, offsets, data = values.buffers()
-    if data is None:
-        return pa.py_buffer(b"")
-    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-    return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
 
 
 def record_pieces(
