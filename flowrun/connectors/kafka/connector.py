@@ -95,7 +95,7 @@ _BOUNDED = (
     Option(
         "scan.bounded.specific-offsets",
         OptionType.STRING,
-        "With `specific-offsets`: `partition:0,offset:42;partition:1,offset:300`; these are not read any more.",
+        "With `specific-offsets`: `partition:0,offset:42;partition:1,offset:300`; these are not read any more; every partition needs one.",
     ),
 )
 _DISCOVERY = Option(

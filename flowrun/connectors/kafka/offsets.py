@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 
 from flowrun.connectors.kafka.partitions import ClusterMetadata, Offsets, Partition
@@ -31,6 +32,7 @@ class ScanPlace:
         timestamp_ms: of TIMESTAMP.
         specific: offsets of SPECIFIC, by the numbers of partitions.
         group: of GROUP.
+        is_end: whether a source ends there.
         fallback: of GROUP, for partitions for which nothing is committed: `earliest`, `latest` or `none`, which is an error.
     """
 
@@ -39,6 +41,7 @@ class ScanPlace:
     specific: tuple[tuple[int, int], ...] = ()
     group: str = ""
     fallback: str = "none"
+    is_end: bool = False
 
     def offsets(self, partitions: Sequence[Partition], cluster: ClusterMetadata) -> Offsets:
         """The offset of each partition. It blocks on I/O.
@@ -56,7 +59,13 @@ class ScanPlace:
             case ScanMode.SPECIFIC:
                 given = dict(self.specific)
                 found = {p: given[p.number] for p in partitions if p.number in given}
-                return {**found, **self._committed([p for p in partitions if p not in found], cluster, "earliest")}
+                missing = [p for p in partitions if p not in found]
+                if missing and self.is_end:
+                    raise ConnectorError(
+                        f"'scan.bounded.specific-offsets' names no offset for partition {missing[0].number} of topic '{missing[0].topic}'",
+                        hint="name the offset to end at for each partition; 0: nothing of it is read",
+                    )
+                return {**found, **self._committed(missing, cluster, "earliest")}
             case _:
                 return self._committed(partitions, cluster, self.fallback)
 
@@ -90,7 +99,7 @@ def end_of(options: Options) -> ScanPlace | None:
         OptionError: an option is missing that the mode needs.
     """
     mode = ScanMode(options.text("scan.bounded.mode"))
-    return None if mode is ScanMode.UNBOUNDED else _place(options, "scan.bounded", mode, "none")
+    return None if mode is ScanMode.UNBOUNDED else replace(_place(options, "scan.bounded", mode, "none"), is_end=True)
 
 
 def _place(options: Options, prefix: str, mode: ScanMode, fallback: str) -> ScanPlace:

@@ -105,6 +105,9 @@ def test_where_a_source_begins_and_ends(kafka: KafkaBroker) -> None:
         "scan_bounded_specific__offsets": "partition:0,offset:1;partition:1,offset:0",
     }
     assert bounded(kafka, topic, **stop) == [0]
+    some = {**stop, "scan_bounded_specific__offsets": "partition:1,offset:1"}
+    with pytest.raises(ConnectorError, match="names no offset for partition 0"):
+        bounded(kafka, topic, **some)
 
 
 def test_offsets_are_committed_after_the_checkpoint_that_holds_them_and_a_group_begins_there(
