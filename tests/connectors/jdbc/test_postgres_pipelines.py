@@ -22,17 +22,20 @@ CREATE TABLE revenue (tier text PRIMARY KEY, payments bigint, amount bigint);
 """
 
 
-def script(folder: Path, database: PostgresDatabase, text: str) -> Path:
-    """A script whose tables are in the database of the test."""
+def script(folder: Path, database: PostgresDatabase, text: str, password: str | None = None) -> Path:
+    """A script whose tables are in the database of the test; `password`: written instead of the place where it is kept."""
     text = text.replace("jdbc:postgresql://localhost:5432/shop", database.jdbc_url)
     text = text.replace("'username' = 'me'", f"'username' = '{database.user}'")
     path = folder / "script.sql"
-    path.write_text(text.replace("${secret:SHOP_PASSWORD}", database.password))
+    path.write_text(text if password is None else text.replace("${secret:env:SHOP_PASSWORD}", password))
     return path
 
 
-def test_the_example_of_the_page_runs(postgres: PostgresDatabase, tmp_path: Path) -> None:
+def test_the_example_of_the_page_runs(
+    postgres: PostgresDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     postgres.execute(SHOP)
+    monkeypatch.setenv("SHOP_PASSWORD", postgres.password)
     (example,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
     run_file(script(tmp_path, postgres, example))
     found = {tier: (payments, amount) for tier, payments, amount in postgres.execute("SELECT * FROM revenue")}
@@ -44,7 +47,7 @@ def test_the_example_of_the_page_runs(postgres: PostgresDatabase, tmp_path: Path
 def table(name: str, columns: str, more: str = "") -> str:
     return (
         f"CREATE TABLE {name} ({columns}) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://localhost:5432/shop', "
-        f"'table-name' = '{name}', 'username' = 'me', 'password' = '${{secret:SHOP_PASSWORD}}'{more});\n"
+        f"'table-name' = '{name}', 'username' = 'me', 'password' = '${{secret:env:SHOP_PASSWORD}}'{more});\n"
     )
 
 
@@ -61,7 +64,8 @@ def test_a_table_is_copied_exactly_once_with_checkpoints(
         "b", "id BIGINT, v STRING", ", 'sink.delivery-guarantee' = 'exactly-once'"
     )
     run_file(
-        script(tmp_path, postgres, text + "INSERT INTO b SELECT id, v FROM a WHERE id > 10;"), parallelism=parallelism
+        script(tmp_path, postgres, text + "INSERT INTO b SELECT id, v FROM a WHERE id > 10;", postgres.password),
+        parallelism=parallelism,
     )
     assert postgres.execute("SELECT count(*), count(DISTINCT (id, v)), min(id) FROM b") == [(29990, 29990, 11)]
 
@@ -70,8 +74,7 @@ def test_a_wrong_password_fails_the_job_without_being_shown(
     postgres: PostgresDatabase, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     postgres.execute(SHOP)
-    path = script(tmp_path, postgres, table("revenue", "tier STRING") + "SELECT * FROM revenue;")
-    path.write_text(path.read_text().replace(postgres.password, "not-the-password"))
+    path = script(tmp_path, postgres, table("revenue", "tier STRING") + "SELECT * FROM revenue;", "not-the-password")
     with pytest.raises(JobFailedError, match="authentication failed") as raised:
         run_file(path)
     shown = "".join(capsys.readouterr())
@@ -84,6 +87,8 @@ def test_a_wrong_password_fails_the_job_without_being_shown(
 
 def test_an_updating_query_needs_a_primary_key(postgres: PostgresDatabase, tmp_path: Path) -> None:
     text = table("revenue", "tier STRING, payments BIGINT") + table("customers", "tier STRING")
-    path = script(tmp_path, postgres, text + "INSERT INTO revenue SELECT tier, COUNT(*) FROM customers GROUP BY tier;")
+    path = script(
+        tmp_path, postgres, text + "INSERT INTO revenue SELECT tier, COUNT(*) FROM customers GROUP BY tier;", "pw"
+    )
     with pytest.raises(PipelineError, match=r"(?i)primary key|updates"):
         compile_pipeline(path, {}, {})
