@@ -153,7 +153,7 @@ class JdbcEnumerator(ListedSplitEnumerator):
             return
         self._is_new = False
         source = self._source
-        session = source.dialect.open_reader(source.access)
+        session = source.dialect.open_writer(source.access)  # ADBC takes several times as long to connect
         try:
             relation = session.describe()
         finally:

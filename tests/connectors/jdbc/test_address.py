@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from flowrun.connectors.jdbc.address import parse_address
+from flowrun.connectors.jdbc.dialects import dialect_of
 from flowrun.connectors.jdbc.postgres.connecting import conninfo
 from flowrun.connectors.jdbc.relation import Access
-from flowrun.errors import OptionError
+from flowrun.errors import OptionError, SetupError
 
 
 @pytest.mark.parametrize(
@@ -57,3 +60,15 @@ def test_who_asks_is_told_to_the_library_and_shown_nowhere() -> None:
     assert (address.silence_s, address.schema) == (7.0, "s")
     assert "p'w" not in repr(access)
     assert "user='me' password='mine'" in conninfo(Access(address, "t", "me", "mine"))
+
+
+@pytest.mark.parametrize(("package", "way"), [("adbc_driver_postgresql", "open_reader"), ("psycopg", "open_writer")])
+def test_a_missing_client_library_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, package: str, way: str
+) -> None:
+    for module in [m for m in sys.modules if m.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    access = Access(parse_address("jdbc:postgresql://db/shop"), "t")
+    with pytest.raises(SetupError, match=rf"(?s)jdbc:postgresql: needs the Python package {package}.*\[postgres\]"):
+        getattr(dialect_of("postgresql"), way)(access)

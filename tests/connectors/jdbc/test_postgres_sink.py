@@ -210,12 +210,12 @@ def test_writing_goes_on_after_the_server_was_restarted(
 
 def test_a_server_that_hangs_is_given_up(postgres_server: PostgresServer, postgres: PostgresDatabase) -> None:
     postgres.execute("CREATE TABLE t (id bigint, v text)")
-    options = options_of(postgres, "t", connection__max_retry_timeout="2 s", sink__max_retries=0)
+    options = options_of(postgres, "t", connection__max_retry_timeout="3 s", sink__max_retries=0)
     writer = sink(options, SCHEMA).create_writer(writer_context())
     writer.open()
     writer.write(batch(SCHEMA, [(1, "a")]))
     postgres_server.hang()
-    with pytest.raises(ConnectorError, match="did not answer for 2 s"):
+    with pytest.raises(ConnectorError, match="did not answer for 3 s"):
         writer.flush(True)
     writer.close()
     postgres_server.go_on()
@@ -293,6 +293,23 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(
     assert not errors
     assert postgres.execute("SELECT id, v FROM t ORDER BY id") == [(1, "a"), (2, "b")]
     assert postgres.execute("SELECT number FROM flowrun_commits") == [(payload["number"],)]
+
+
+def test_the_table_of_commits_is_made_by_many_at_once(postgres: PostgresDatabase) -> None:
+    postgres.execute("CREATE TABLE t (id bigint, v text)")
+    numbers: list[int] = []
+
+    def ask(writer: int) -> None:
+        session = exactly(postgres).connect()
+        numbers.append(session.committed_number(str(writer)))
+        session.close()
+
+    asking = [threading.Thread(target=ask, args=[i]) for i in range(6)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join(60)
+    assert numbers == [0] * 6
 
 
 def _wait_for_a_lock(postgres: PostgresDatabase) -> None:

@@ -32,7 +32,7 @@ from flowrun.core.types import (
 from flowrun.errors import ConnectorError, DataError, OptionError
 from flowrun.testing.connector_conformance import SourceDrive, check_source
 from tests.connectors.jdbc.tables import options_of, read, source
-from tests.servers.postgres import PostgresDatabase
+from tests.servers.postgres import PostgresDatabase, PostgresServer
 
 pytestmark = pytest.mark.exhaustive
 
@@ -188,6 +188,24 @@ def test_rows_that_stay_are_read_once_though_others_change_while_the_job_is_down
     rest = [row[0] for row in again.run()]
     again.close()
     assert sorted(r for r in rest if r != 5000) == sorted(set(range(1, 2001)) - read_before)
+
+
+def test_a_server_that_hangs_while_it_is_read_is_given_up(
+    postgres_server: PostgresServer, postgres: PostgresDatabase
+) -> None:
+    postgres.execute("CREATE TABLE t AS SELECT i AS id, repeat('x', 200) AS v FROM generate_series(1, 300000) i")
+    options = options_of(postgres, "t", connection__max_retry_timeout="3 s")
+    drive = SourceDrive(source(options, Schema.of(id=INT, v=STRING)), batch_rows=1000)
+    while not drive.emitted:
+        drive.step()
+    postgres_server.hang()
+    try:
+        with pytest.raises(ConnectorError, match="did not answer for 3 s") as raised:
+            drive.run()
+        assert raised.value.retryable
+    finally:
+        postgres_server.go_on()
+        drive.close()
 
 
 def test_partitions_inheritance_views_and_empty_tables_are_read(postgres: PostgresDatabase) -> None:

@@ -125,7 +125,11 @@ class PostgresWriter:
     def committed_number(self, writer: str) -> int:
         """The number of a writer's last commit; waits for a transaction that is about to change it."""
         if not self._run(f"SELECT 1 WHERE to_regclass('{_COMMITS}') IS NOT NULL"):
+            self._run(
+                f"SELECT pg_advisory_xact_lock(hashtext('{_COMMITS}'))"
+            )  # IF NOT EXISTS fails where two make it at once
             self._run(_MAKE_COMMITS)
+            self.commit()
         self._run(f"INSERT INTO {_COMMITS} (writer, number) VALUES (%s, 0) ON CONFLICT (writer) DO NOTHING", [writer])
         number = self._run(f"SELECT number FROM {_COMMITS} WHERE writer = %s FOR UPDATE", [writer])[0][0]
         self.commit()
