@@ -93,7 +93,7 @@ def line(i: int, **changed: str) -> bytes:
     ).encode()
 
 
-LINES = [line(i) for i in range(70)]
+LINES = [line(i) for i in range(30)]
 
 
 def check(lines: list[bytes] | RecordChunk, schema: Schema = SCHEMA, **options: str) -> DecodedRecords:
@@ -117,7 +117,7 @@ def shown(column: pa.Array | pa.ChunkedArray) -> str:
     return re.sub(r"-0\.0(?![0-9e])", "0.0", repr(column.to_pylist()))
 
 
-EVERYDAY = ("id", "user", "amount", "ts", "price", "r")
+EVERYDAY = ("id", "user", "ts", "price")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_bytes_that_are_no_text_make_bad_records(field: str) -> None:
         line(7, **{field: '"?"'}).replace(b'"?"', b'"' + code + b'"') for code in (b"\xff", b"\xc3", b"\xed\xa0\x80")
     ]
     found = check([*LINES, *odd])
-    assert [b.index for b in found.bad] == [70, 71, 72]
+    assert [b.index for b in found.bad] == [30, 31, 32]
     assert all("not UTF-8" in b.reason for b in found.bad)
 
 
@@ -152,7 +152,7 @@ def test_line_ends_blanks_and_messages() -> None:
         check(LineFramer().frame(text, True)[0])
     messages = pa.array([*LINES, b"", b" ", b'{"id":\n5}', b"\n", *LINES, b""])
     check(messages_chunk(messages))
-    check(messages_chunk(messages.slice(3, 69)))
+    check(messages_chunk(messages.slice(3, 30)))
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
