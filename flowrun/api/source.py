@@ -142,6 +142,18 @@ class KnowsCheckpoints(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsSplitsTogether(Protocol):
+    """A reader that reads all its splits at the same time, such as partitions of a message queue.
+
+    Each of them holds event time back from when the reader is given it, until its first row or until it is idle: which of them comes
+    first with its rows must not make those of the others late. Splits of other readers count from their first row.
+    """
+
+    reads_splits_together: bool
+    """True; False is that of any other reader."""
+
+
 class SplitEnumerator(Protocol):
     """Finds and hands out splits, once a job, on the job master's thread."""
 

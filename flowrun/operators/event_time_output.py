@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from flowrun.api.operator import OperatorContext, Output, TimerHandle
@@ -97,6 +97,14 @@ class EventTimeOutput:
         self._arm()
         if self._follows_clock:
             self._await_clock()
+
+    def expect(self, split_ids: Iterable[str]) -> None:
+        """Wait for the first rows of these splits, until they are idle."""
+        now = self._processing_time.now_ms()
+        for split_id in split_ids:
+            self._splits.expect(split_id, now)
+        self._show_status()
+        self._arm()
 
     def resume(self) -> None:
         """Send the restored watermark, so that nobody downstream waits for what event time had reached already."""

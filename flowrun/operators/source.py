@@ -11,7 +11,14 @@ import pyarrow.compute as pc
 from flowrun.api.changelog import ChangelogMode, mode_of_source
 from flowrun.api.functions import ColumnsKernel
 from flowrun.api.operator import InputStatus
-from flowrun.api.source import Boundedness, KnowsCheckpoints, ReaderContext, SourceReader, Split
+from flowrun.api.source import (
+    Boundedness,
+    KnowsCheckpoints,
+    ReaderContext,
+    ReadsSplitsTogether,
+    SourceReader,
+    Split,
+)
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
@@ -124,7 +131,14 @@ class ConnectorSourceOperator(AbstractOperator):
         """More to read."""
         with named(self._place):
             self._open_reader.add_splits(splits)
+        self._expect(splits)
         self._notify_available()
+
+    def _expect(self, splits: Sequence[Split]) -> None:
+        """Splits that are read at the same time hold event time back from now on."""
+        reader: object = self._reader
+        if isinstance(reader, ReadsSplitsTogether) and reader.reads_splits_together:
+            self._out.expect(split.split_id for split in splits)
 
     def notify_no_more_splits(self) -> None:
         """All splits were dealt out."""
@@ -210,6 +224,7 @@ class ConnectorSourceOperator(AbstractOperator):
                 self._reader.add_splits(self._restored)
             self._reader.start()
         self._event_times.start()
+        self._expect(self._restored)
         context.execute(self._event_times.resume)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:

@@ -25,7 +25,8 @@ class _SplitProgress:
 class PerSplitWatermarks:
     """What each split allows, and what all of them together allow.
 
-    A split counts from its first row (or watermark) until it is finished or idle; idle ones come back with their next row. The
+    A split counts from its first row or watermark, or from when it is expected, until it is finished or idle. Idle ones come back with
+    their next row. The
     combined watermark never goes back; while no split is active the last value stands. After the splits' outputs in Apache
     Flink's `ProgressiveTimestampsAndWatermarks` and `IndexedCombinedWatermarkStatus`.
 
@@ -68,6 +69,11 @@ class PerSplitWatermarks:
         else:
             split.touched_ms = now_ms
             split.idle = split.quiet = False
+
+    def expect(self, split_id: str, now_ms: int) -> None:
+        """The split has sent nothing yet, and counts all the same."""
+        if split_id not in self._splits:
+            self._splits[split_id] = _SplitProgress(MIN_TIMESTAMP, now_ms)
 
     def watermark(self, split_id: str) -> int:
         """What a touched split allows by itself between rows, ms."""

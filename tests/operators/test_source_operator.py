@@ -65,6 +65,27 @@ def test_splits_read_in_turn_advance_together_and_finished_ones_leave():
     assert harness.watermarks() == [9, 19, 29, MAX_TIMESTAMP]
 
 
+@pytest.mark.parametrize(("together", "watermarks"), [(False, [19]), (True, [4])])
+def test_splits_that_are_read_together_wait_for_each_other_from_when_they_are_given(monkeypatch, together, watermarks):
+    monkeypatch.setattr(ListReader, "reads_splits_together", together, raising=False)
+    harness = run(ListSource(SCHEMA, {"a": [rows(20), rows(30)], "b": [rows(5), rows(25)]}, turns=True))
+    harness.poll()
+    assert harness.watermarks() == watermarks, "b was given, too, and may have earlier rows than a"
+    harness.run()
+    assert harness.watermarks()[-1] == MAX_TIMESTAMP
+
+
+def test_a_split_that_has_sent_nothing_is_waited_for_until_it_is_idle(monkeypatch):
+    monkeypatch.setattr(ListReader, "reads_splits_together", True, raising=False)
+    source = ListSource(SCHEMA, {"a": [rows(10), rows(20), rows(30)], "b": [(), (), (), rows(5)]}, turns=True)
+    harness = run(source, WatermarkStrategy.bounded(0, Column("ts"), column="ts", idle_timeout_ms=1000))
+    harness.poll()
+    assert harness.watermarks() == []
+    harness.advance_processing_time(1001)
+    harness.poll()
+    assert harness.watermarks() == [19]
+
+
 def test_sources_may_send_watermarks_of_their_own():
     source = ListSource(SCHEMA, {"a": [rows(5), 4, "idle", "wait", rows(6), 5]})
     harness = run(source, None)

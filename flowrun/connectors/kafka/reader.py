@@ -33,6 +33,8 @@ class KafkaSourceReader:
         commits: whether offsets are committed to the group when their checkpoint is complete.
     """
 
+    reads_splits_together = True
+
     def __init__(
         self,
         make_fetcher: MakeFetcher,

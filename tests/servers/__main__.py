@@ -1,0 +1,89 @@
+"""`python -m tests.servers`: a Kafka broker and a PostgreSQL server with what `pipelines/kafka_to_postgres.sql` reads, until Ctrl-C.
+
+They are those that the tests use (`.ci/install_servers` installs them), on free ports of this machine alone, and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka import why_not as why_no_kafka
+from tests.servers.postgres import PostgresDatabase, PostgresServer, binaries_folder
+
+ORDERS = 10_000
+TABLES = """
+CREATE TABLE customers (id bigint PRIMARY KEY, name text, tier text);
+INSERT INTO customers SELECT i, 'customer ' || i, (ARRAY['gold', 'silver', 'bronze'])[1 + i % 3] FROM generate_series(0, 99) i;
+CREATE TABLE revenue (tier text, window_start timestamp, orders bigint, amount double precision, PRIMARY KEY (tier, window_start));
+"""
+
+
+def fill(kafka: KafkaBroker, database: PostgresDatabase, orders: int = ORDERS) -> None:
+    """The tables and topics of the pipeline, with customers and orders."""
+    database.execute(TABLES)
+    for topic in ("orders", "large_orders", "customers"):
+        kafka.create_topic(2, name=topic)
+    chance = random.Random(1)
+    messages: list[list[bytes | None]] = [[], []]
+    for number in range(orders):
+        minute, second = divmod(number * 600 // orders, 60)
+        row = {
+            "order_id": number,
+            "customer": chance.randrange(100),
+            "amount": float(chance.randrange(1, 121)),
+            "ts": f"2026-01-01 00:{minute:02}:{second:02}",
+        }
+        messages[number % 2].append(json.dumps(row).encode())
+    for partition, given in enumerate(messages):
+        kafka.produce("orders", given, partition=partition)
+
+
+def variables(kafka: KafkaBroker, database: PostgresDatabase) -> dict[str, str]:
+    """What the pipeline is told of the servers."""
+    return {
+        "BROKERS": kafka.bootstrap,
+        "POSTGRES_HOST": database.host,
+        "POSTGRES_PORT": str(database.port),
+        "POSTGRES_DATABASE": database.name,
+        "POSTGRES_USER": database.user,
+        "POSTGRES_PASSWORD": database.password,
+    }
+
+
+def main() -> int:
+    reason = why_no_kafka()
+    found = binaries_folder()
+    if reason is not None or found is None:
+        print(reason or "there is no PostgreSQL: .ci/install_servers installs it", file=sys.stderr)
+        return 2
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    with tempfile.TemporaryDirectory() as folder:
+        broker = KafkaBroker(Path(folder))
+        server = PostgresServer(found, Path(tempfile.mkdtemp(prefix="flowrun-postgres-")))
+        try:
+            broker.start()
+            server.start()
+            database = server.create_database()
+            fill(broker, database)
+            given = " ".join(f"--var {name}={value}" for name, value in variables(broker, database).items())
+            print(f"A broker at {broker.bootstrap} and a database at {database.jdbc_url}, until Ctrl-C. Try:\n")
+            print(f"  flowrun run pipelines/kafka_to_postgres.sql {given}\n")
+            print(f"  psql '{database.uri}' -c 'SELECT * FROM revenue ORDER BY 2, 1'", flush=True)
+            over.wait()
+        finally:
+            broker.stop()
+            server.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
