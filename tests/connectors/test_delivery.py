@@ -20,9 +20,17 @@ OPTIONS: dict[str, dict[str, object]] = {
     "socket": {"hostname": "localhost", "port": 1},
     "upsert-kafka": {**_TOPIC, "key.format": "json"},
     "jdbc": {"url": "jdbc:postgresql://localhost/db", "table-name": "t"},
+    "postgres-cdc": {
+        "hostname": "localhost",
+        "database-name": "d",
+        "table-name": "t",
+        "username": "u",
+        "slot.name": "s",
+    },
+    "redis": {"url": "redis://localhost:6379/0", "type": "list", "key": "k"},
 }
-KEYS = {"upsert-kafka": ("id",)}
-FORMATS = {"filesystem": "json", "kafka": "json", "socket": "raw", "upsert-kafka": "json"}
+KEYS = {"postgres-cdc": ("id",), "upsert-kafka": ("id",)}
+FORMATS = {"filesystem": "json", "kafka": "json", "redis": "json", "socket": "raw", "upsert-kafka": "json"}
 
 
 @pytest.mark.parametrize("name", connector_names())
