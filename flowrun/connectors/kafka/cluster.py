@@ -119,7 +119,10 @@ class ClientErrors:
 
     def take(self, error: Any) -> None:
         """Keep an error; the first of a kind is logged."""
-        self.last = error
+        kinds = library().KafkaError
+        vague = (kinds._TRANSPORT, kinds._ALL_BROKERS_DOWN)  # what follows from others, and does not say why
+        if self.last is None or error.code() not in vague or self.last.code() in vague:
+            self.last = error
         if error.code() not in self._told:
             self._told.add(error.code())
             _log.warning("Kafka at %s: %s", self._bootstrap, error.str())
@@ -147,6 +150,11 @@ class ClientErrors:
             raise ConnectorError(
                 f"Kafka at {self._bootstrap} refuses the login: {error.str()}",
                 hint="check properties.security.protocol, properties.sasl.mechanism, properties.sasl.username and properties.sasl.password",
+            )
+        if error.code() == kinds._SSL:
+            raise ConnectorError(
+                f"no encrypted connection to Kafka at {self._bootstrap}: {error.str()}",
+                hint="check properties.ssl.truststore.location, and properties.ssl.endpoint.identification.algorithm",
             )
         if error.fatal():
             raise ConnectorError(
