@@ -7,6 +7,8 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import islice
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -23,11 +25,14 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, DOUBLE, INT, STRING, timestamp
 
 ROWS = 200_000
+BATCH_ROWS = 8_192
+"""How many messages both sides take at a time, as a consumer gets them: more of them at once would cost the libraries' objects a
+garbage collection."""
 ORDERS = Schema.of(id=BIGINT, user=STRING, amount=DOUBLE, at=timestamp(3), item=STRING, count=INT)
 
 
 def run() -> list[Figure]:
-    return [*_avro_messages(), _avro_files(), _protobuf_messages()]
+    return [*_avro_messages(), _avro_files(), *_protobuf_messages()]
 
 
 def _orders() -> pa.RecordBatch:
@@ -68,6 +73,10 @@ def _figure(name: str, work: Callable[[], object], peer: Callable[[], object], b
     )
 
 
+def _batches(values: pa.Array | pa.RecordBatch) -> list[Any]:
+    return [values.slice(begin, BATCH_ROWS) for begin in range(0, len(values), BATCH_ROWS)]
+
+
 def _columns(rows: list[dict[str, object]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({f.name: pa.array([r[f.name] for r in rows]) for f in ORDERS})
 
@@ -83,21 +92,32 @@ def _avro_messages() -> list[Figure]:
     theirs = fastavro.parse_schema(json.loads(schema_text(ORDERS, legacy_timestamps=True)))
 
     def read() -> object:
-        return _columns([fastavro.schemaless_reader(io.BytesIO(m), theirs) for m in messages.to_pylist()])
+        return [
+            _columns([fastavro.schemaless_reader(io.BytesIO(m), theirs) for m in some.to_pylist()])
+            for some in _batches(messages)
+        ]
 
     def write() -> object:
-        found = []
-        for row in columns.to_pylist():
-            out = io.BytesIO()
-            fastavro.schemaless_writer(out, theirs, row)
-            found.append(out.getvalue())
-        return pa.array(found)
+        return [pa.array([encoded(row) for row in some.to_pylist()]) for some in _batches(columns)]
+
+    def encoded(row: object) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, theirs, row)
+        return out.getvalue()
 
     return [
         _figure(
-            "Avro messages to columns, against fastavro", lambda: decoder.decode(messages_chunk(messages)), read, 5
+            "Avro messages to columns, against fastavro",
+            lambda: [decoder.decode(messages_chunk(m)) for m in _batches(messages)],
+            read,
+            5,
         ),
-        _figure("columns to Avro messages, against fastavro", lambda: encoder.encode_messages(columns), write, 5),
+        _figure(
+            "columns to Avro messages, against fastavro",
+            lambda: [encoder.encode_messages(c) for c in _batches(columns)],
+            write,
+            5,
+        ),
     ]
 
 
@@ -115,7 +135,8 @@ def _avro_files() -> Figure:
 
     def read() -> object:
         out.seek(0)
-        return _columns(list(fastavro.reader(out)))
+        found = iter(fastavro.reader(out))
+        return [_columns(list(some)) for some in iter(lambda: tuple(islice(found, BATCH_ROWS)), ())]
 
     return _figure(
         "Avro files (deflate) to columns, against fastavro",
@@ -125,7 +146,7 @@ def _avro_files() -> Figure:
     )
 
 
-def _protobuf_messages() -> Figure:
+def _protobuf_messages() -> list[Figure]:
     kind = descriptor_pb2.FieldDescriptorProto
     kinds = {"id": kind.TYPE_INT64, "user": kind.TYPE_STRING, "amount": kind.TYPE_DOUBLE, "at": kind.TYPE_INT64}
     kinds |= {"item": kind.TYPE_STRING, "count": kind.TYPE_INT32}
@@ -147,12 +168,29 @@ def _protobuf_messages() -> Figure:
         options, _ = parse_options(prefixed_options("protobuf"), given, "protobuf")
         made = message_class("shop.Order", file.name)
         decoder = protobuf.create_decoder(ReadRequest(schema, schema, options))
-        messages = protobuf.create_encoder(schema, options).encode_messages(columns)
+        encoder = protobuf.create_encoder(schema, options)
+        messages = encoder.encode_messages(columns)
 
     def read() -> object:
-        found = [made.FromString(m) for m in messages.to_pylist()]
+        return [taken([made.FromString(m) for m in some.to_pylist()]) for some in _batches(messages)]
+
+    def taken(found: list[Any]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({n: pa.array([getattr(m, n) for m in found]) for n in schema.names})
 
-    return _figure(
-        "Protobuf messages to columns, against the library", lambda: decoder.decode(messages_chunk(messages)), read, 3
-    )
+    def write() -> object:
+        return [pa.array([made(**row).SerializeToString() for row in some.to_pylist()]) for some in _batches(columns)]
+
+    return [
+        _figure(
+            "Protobuf messages to columns, against the library",
+            lambda: [decoder.decode(messages_chunk(m)) for m in _batches(messages)],
+            read,
+            2,
+        ),
+        _figure(
+            "columns to Protobuf messages, against the library",
+            lambda: [encoder.encode_messages(c) for c in _batches(columns)],
+            write,
+            2,
+        ),
+    ]

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.connectors.formats.json_encoder import joined_bytes
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Bools, Integers, UInt64s
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 
@@ -66,10 +66,11 @@ def record_pieces(
         literal = b""
     if len(parts) == 0:
         return pa.array([literal] * rows, pa.binary())
-    return _joined([*parts, literal])
+    return joined_pieces([*parts, literal])
 
 
-def _joined(parts: list[pa.Array | bytes]) -> pa.Array:
+def joined_pieces(parts: list[pa.Array | bytes]) -> pa.Array:
+    """Binary arrays, and bytes that are the same for all rows, joined element by element."""
     given = [pa.scalar(p, pa.binary()) if isinstance(p, bytes) else p for p in parts if not isinstance(p, bytes) or p]
     if len(given) == 1:
         return given[0]
@@ -80,7 +81,7 @@ def _or_null(column: pa.Array, type: DataType) -> pa.Array:
     """Values of a union of null and a type."""
     if type.root is TypeRoot.NULL:
         return pa.array([_NULL] * len(column), pa.binary())
-    full = _joined([_VALUE, _values(column, type)])
+    full = joined_pieces([_VALUE, _values(column, type)])
     return pc.if_else(column.is_valid(), full, pa.scalar(_NULL, pa.binary())) if column.null_count else full
 
 
@@ -95,7 +96,11 @@ def varints(values: Integers) -> pa.Array:
     >>> varints(np.array([0, -1, 64])).to_pylist()
     [b'\x00', b'\x01', b'\x80\x01']
     """
-    bits = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    return unsigned_varints(((values << 1) ^ (values >> 63)).view(np.uint64))
+
+
+def unsigned_varints(bits: UInt64s) -> pa.Array:
+    """Numbers in 7 bits a byte, the lowest first."""
     sizes = np.ones(len(bits), np.int64)
     for shift in range(7, 64, 7):
         more = bits >= np.uint64(1 << shift)
@@ -123,12 +128,12 @@ def _binary_array(offsets: Integers, data: np.ndarray[tuple[int, ...], np.dtype[
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def _same_size(data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], size: int) -> pa.Array:
+def same_size(data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], size: int) -> pa.Array:
     """Values of `size` bytes each."""
     return _binary_array(np.arange(0, len(data) + 1, size), data)
 
 
-def _numbers(column: pa.Array) -> Integers:
+def numbers_of(column: pa.Array) -> Integers:
     """The 64-bit integers of a column of integers or times; 0 for NULL."""
     width = pa.int32() if column.type.bit_width == 32 else pa.int64()
     plain = column.view(width) if not pa.types.is_integer(column.type) else column
@@ -138,25 +143,25 @@ def _numbers(column: pa.Array) -> Integers:
 
 
 def _integer(column: pa.Array, _type: DataType) -> pa.Array:
-    return varints(_numbers(column))
+    return varints(numbers_of(column))
 
 
 def _boolean(column: pa.Array, _type: DataType) -> pa.Array:
     flags: Bools = pc.fill_null(column, False).to_numpy(zero_copy_only=False)
-    return _same_size(flags.astype(np.uint8), 1)
+    return same_size(flags.astype(np.uint8), 1)
 
 
 def _floating(column: pa.Array, type: DataType) -> pa.Array:
     wide = "<f8" if type.root is TypeRoot.DOUBLE else "<f4"
     numbers = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False).astype(wide)
-    return _same_size(np.ascontiguousarray(numbers).view(np.uint8), numbers.itemsize)
+    return same_size(np.ascontiguousarray(numbers).view(np.uint8), numbers.itemsize)
 
 
 def _text(column: pa.Array, _type: DataType) -> pa.Array:
     values = pc.cast(column, pa.binary())
     values = pc.fill_null(values, b"") if values.null_count else values
     lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
-    return _joined([varints(lengths), values])
+    return joined_pieces([varints(lengths), values])
 
 
 _WIDTH = 16
@@ -174,7 +179,7 @@ def _decimal(column: pa.Array, type: DataType) -> pa.Array:
     first -= (top >= 0x80) != (sign == 0xFF)
     lengths = _WIDTH - first
     kept = highest_first[np.arange(_WIDTH) >= first[:, None]]
-    return _joined([varints(lengths), _binary_array(_ends(lengths), np.ascontiguousarray(kept))])
+    return joined_pieces([varints(lengths), _binary_array(_ends(lengths), np.ascontiguousarray(kept))])
 
 
 def _array(column: pa.Array, type: DataType) -> pa.Array:
@@ -188,7 +193,7 @@ def _map(column: pa.Array, type: DataType) -> pa.Array:
     offsets, (keys, items) = _spans(column, lambda maps: [maps.keys, maps.items])
     value = type.children[1]
     encoded = _values(items, value) if type.is_required(1) else _or_null(items, value)
-    return _blocks(offsets, _joined([_text(keys, type.children[0]), encoded]))
+    return _blocks(offsets, joined_pieces([_text(keys, type.children[0]), encoded]))
 
 
 def _spans(column: pa.Array, children: Callable[[pa.Array], list[pa.Array]]) -> tuple[Integers, list[pa.Array]]:
@@ -204,7 +209,7 @@ def _blocks(offsets: Integers, encoded: pa.Array) -> pa.Array:
     """Each list as one block with its count, and the end."""
     lengths = np.diff(offsets)
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), encoded), b"")
-    filled = _joined([varints(lengths), joined, _END])
+    filled = joined_pieces([varints(lengths), joined, _END])
     return pc.if_else(pa.array(lengths > 0), filled, pa.scalar(_END, pa.binary())) if (lengths == 0).any() else filled
 
 

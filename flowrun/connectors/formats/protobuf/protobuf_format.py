@@ -13,6 +13,7 @@ import pyarrow as pa
 from flowrun.api.format import BadRecord, DecodedRecords, ParsedColumn, ReadRequest, RecordChunk, RecordFormat
 from flowrun.connectors.formats.avro.lanes import Lanes, Source
 from flowrun.connectors.formats.protobuf.descriptors import CLIENT, FILE_OPTION, NAME_OPTION, message_class
+from flowrun.connectors.formats.protobuf.encoding import MessageWriter
 from flowrun.connectors.formats.protobuf.fields import Get, Put, check_field, getter, putter
 from flowrun.connectors.formats.protobuf.wire import MessageReader, NotInStepError
 from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded
@@ -179,6 +180,13 @@ class ProtobufEncoder:
             puts.append((column.name, putter(fields[column.name], column.type, null_text)))
         return made, puts
 
+    @cached_property
+    def _in_step(self) -> MessageWriter | None:
+        """What writes all messages at once; None: the library must write them."""
+        with contextlib.suppress(NotInStepError):
+            return MessageWriter(self.plan[0].DESCRIPTOR, self._schema.names, self._schema.types)
+        return None
+
     def header(self) -> bytes:
         """Empty: single messages have no header."""
         return b""
@@ -194,6 +202,11 @@ class ProtobufEncoder:
             DataError: a value cannot be written.
         """
         made, puts = self.plan
+        if self._in_step is not None:
+            try:
+                return self._in_step.write(columns.columns, columns.num_rows)
+            except DataError as error:
+                raise DataError(f"the row is no {made.DESCRIPTOR.full_name}: {error.message}", row=error.row) from None
         values = [column.to_pylist() for column in columns.columns]
         found: list[bytes] = []
         for row in range(columns.num_rows):

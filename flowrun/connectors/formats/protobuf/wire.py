@@ -62,13 +62,10 @@ class MessageReader:
 
     def __init__(self, message: Any, names: Sequence[str], types: Sequence[DataType], *, defaults: bool) -> None:
         descriptor = message.DESCRIPTOR
-        _check_no_required(descriptor, set())
+        check_in_step(descriptor, names)
         self._fields: list[_Field] = []
         for name, target in zip(names, types, strict=True):
             field = descriptor.fields_by_name[name]
-            oneof = field.containing_oneof
-            if is_repeated(field) or (oneof is not None and len(oneof.fields) > 1):
-                raise NotInStepError(name)
             value = getter(field, target, defaults=defaults)(message())
             absent = pa.array([value], target.arrow)
             is_message = kind_of(field) == "MESSAGE"
@@ -76,8 +73,7 @@ class MessageReader:
                 column = _message_column(type(getattr(message(), name)), target, defaults)
             else:
                 column = _column(field, target)
-            wire = _WIRES.get(field.type, _VARINT)
-            self._fields.append(_Field(name, field.number << 3 | wire, is_message, column, absent))
+            self._fields.append(_Field(name, tag_of(field), is_message, column, absent))
         self._by_tag = {field.tag: i for i, field in enumerate(self._fields)}
 
     def read(self, lanes: Lanes) -> list[pa.Array]:
@@ -229,6 +225,25 @@ def _integers(lanes: Lanes, value: Integers, type: int) -> Integers:
     if type in (_UNSIGNED_32, _FIXED_32):
         return value & _UINT32
     return value
+
+
+def tag_of(field: Any) -> int:
+    """What stands before a value of a field: its number, and how the value stands there."""
+    return int(field.number << 3 | _WIRES.get(field.type, _VARINT))
+
+
+def check_in_step(descriptor: Any, names: Sequence[str]) -> None:
+    """Check that fields of a message can be read and written in step.
+
+    Raises:
+        NotInStepError: one is a list or map, or one of several of which a message has one; or messages have fields that are required.
+    """
+    _check_no_required(descriptor, set())
+    for name in names:
+        field = descriptor.fields_by_name[name]
+        oneof = field.containing_oneof
+        if is_repeated(field) or (oneof is not None and len(oneof.fields) > 1):
+            raise NotInStepError(name)
 
 
 def _check_no_required(descriptor: Any, seen: set[str]) -> None:

@@ -15,7 +15,7 @@ from flowrun.api.client_library import ClientLibrary
 from flowrun.api.format import messages_chunk
 from flowrun.connectors.formats.protobuf import descriptors
 from flowrun.connectors.formats.protobuf.descriptors import message_class
-from flowrun.connectors.formats.protobuf.protobuf_format import ProtobufDecoder
+from flowrun.connectors.formats.protobuf.protobuf_format import ProtobufDecoder, ProtobufEncoder
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DOUBLE, FLOAT, INT, STRING, array, map_of, row
 from flowrun.errors import DataError, OptionError, SetupError
@@ -232,6 +232,50 @@ def test_messages_that_are_read_in_step_are_what_the_library_reads(
     assert len(unread) < 20
     kept = pa.array([r not in unread for r in found.records.tolist()])
     assert found.columns.filter(kept).equals(expected.columns)
+
+
+def test_messages_that_are_written_in_step_are_what_the_library_writes(described: dict[str, str], syntax: str) -> None:
+    source = random.Random(5)
+
+    def maybe(value: Any) -> Any:
+        return None if source.random() < 0.3 else value
+
+    values = [
+        {
+            "id": maybe(source.choice([0, -1, 2**63 - 1, -(2**63)])),
+            "count": maybe(source.choice([0, -1, -(2**31), 2**31 - 1])),
+            "big": maybe(source.choice([0, 2**62])),
+            "price": maybe(source.choice([0.0, -0.0, 1.5])),
+            "weight": maybe(0.25),
+            "paid": maybe(source.random() < 0.5),
+            "name": maybe("ä" * source.randrange(80)),
+            "raw": maybe(b"\xff" * source.randrange(3)),
+            "kind": maybe(source.choice(["UNKNOWN", "BOOK"])),
+            "place": maybe({"city": maybe("Rom"), "since": maybe({"seconds": 1, "nanos": maybe(0)})}),
+        }
+        for _ in range(200)
+    ]
+    columns = batch(*values, schema=SIMPLE)
+    in_step, by_library = (encoder("protobuf", SIMPLE, **described) for _ in range(2))
+    assert isinstance(in_step, ProtobufEncoder)
+    assert in_step._in_step is not None
+    by_library.__dict__["_in_step"] = None
+    assert in_step.encode_messages(columns).equals(by_library.encode_messages(columns))
+    assert in_step.encode_messages(columns.slice(50, 20)).equals(in_step.encode_messages(columns).slice(50, 20))
+    assert in_step.encode_messages(columns.slice(0, 0)).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "value", "message"),
+    [("kind", STRING, "CAR", "'CAR' is no value of the enum"), ("count", BIGINT, 2**40, "is no int32")],
+)
+def test_values_that_no_field_takes_name_their_row(
+    described: dict[str, str], field: str, kind: Any, value: Any, message: str
+) -> None:
+    schema = Schema.of(**{field: kind})
+    with pytest.raises(DataError, match=message) as caught:
+        encoder("protobuf", schema, **described).encode_messages(batch({}, {field: value}, schema=schema))
+    assert caught.value.row == 1
 
 
 def test_messages_with_very_many_fields_take_no_time_without_end(described: dict[str, str]) -> None:
