@@ -56,7 +56,10 @@ def write(target: FileSink, *batches: RecordBatch, attempt: str = "a1") -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("format", ["json", "csv", "parquet", "avro", "orc", "arrow"])
+@pytest.mark.parametrize(
+    "format",
+    ["json", "csv", "parquet", *(pytest.param(f, marks=pytest.mark.exhaustive) for f in ("avro", "orc", "arrow"))],
+)
 @pytest.mark.parametrize("keys", [(), ("name",)])
 def test_the_sink_keeps_its_promises(tmp_path: Path, format: str, keys: tuple[str, ...]) -> None:
     out = tmp_path / "out"

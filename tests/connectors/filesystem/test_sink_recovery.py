@@ -61,7 +61,7 @@ class Job:
             harness.committables.clear()
 
 
-@pytest.mark.parametrize("format", ["json", "parquet", "avro"])
+@pytest.mark.parametrize("format", ["json", "parquet", pytest.param("avro", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("keys", [(), ("day",)], ids=["flat", "partitioned"])
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_point_each_row_is_there_once(

@@ -100,7 +100,10 @@ class Job:
         self.commit()
 
 
-@pytest.mark.parametrize("format", ["json", "csv", "parquet", "avro", "orc", "arrow"])
+@pytest.mark.parametrize(
+    "format",
+    ["json", "csv", "parquet", *(pytest.param(f, marks=pytest.mark.exhaustive) for f in ("avro", "orc", "arrow"))],
+)
 @pytest.mark.parametrize("width", [1, 3])
 def test_files_hold_the_newest_row_of_each_key(tmp_path: Path, format: str, width: int) -> None:
     target = table(tmp_path / "out", format)
