@@ -124,6 +124,21 @@ class JobOpening:
     text: JobText | None = None
 
 
+@record
+class JobClosed:
+    """What a worker says when it has freed what a job had.
+
+    Attributes:
+        metrics: the last ones.
+        buffers: network buffer slots of the process.
+        free_buffers: those that nobody has.
+    """
+
+    metrics: MetricsReport = MetricsReport()
+    buffers: int = 0
+    free_buffers: int = 0
+
+
 class ResourceManagerGateway(Protocol):
     """What a worker calls."""
 
@@ -163,6 +178,6 @@ class WorkerGateway(Protocol):
         """Which of these subtasks still run, and where their threads are. Waits for the answer."""
         ...
 
-    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> MetricsReport:
-        """Join the threads of a job but those of `stuck` attempts, and free what it had; gives the last metrics. Waits for the answer."""
+    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> JobClosed:
+        """Join the threads of a job but those of `stuck` attempts, and free what it had. Waits for the answer."""
         ...

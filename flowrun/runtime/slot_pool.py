@@ -7,6 +7,7 @@ some of its slots gives back the others when it asks again, and comes before tho
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,6 +24,8 @@ from flowrun.runtime.slot_messages import (
     SlotsRefused,
 )
 from flowrun.runtime.worker_slots import HeldSlot, Placement, WorkerSlots, place, total_of
+
+_log = logging.getLogger(__name__)
 
 
 class SlotPool:
@@ -286,6 +289,8 @@ class LocalSlots:
         with self._lock:
             self._requesters.pop(job_id, None)
             self._tell(self._pool.leave(job_id, lost))
+            in_use, gone = len(self._pool.held), sum(len(worker.lost) for worker in self._pool.workers)
+        _log.info("job %s has given back its slots: %d are in use, %d lost", job_id, in_use, gone)
 
     def add_worker(self, name: str, slots: int | None, resources: ResourceProfile | None = None) -> None:
         """A worker has come; see `SlotPool.add_worker`."""

@@ -6,6 +6,7 @@ Whatever it was, every row counts once, and nobody is left behind.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -62,6 +63,17 @@ def wait_until_struck(folder: Path, run: Process, fate: str, limit_s: float = 60
     return pid
 
 
+REPORTED = ("--log-level", "info")
+"""So that the roles say what they have got back."""
+
+
+def check_all_came_back(said: str) -> None:
+    """Slots and network buffers, as the job manager and its workers say themselves at the end of the job."""
+    assert re.findall(r"has given back its slots: (\d+) are in use, (\d+) lost", said)[-1:] == [("0", "0")], said
+    assert "has got back all network buffers of job 'counted'" in said, said
+    assert "has not got back" not in said, said
+
+
 def check_nobody_is_left(processes: list[int]) -> None:
     deadline = time.monotonic() + 15
     while left := [pid for pid in processes if is_alive(pid)]:
@@ -85,11 +97,12 @@ def test_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
 
 def strike_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
-    with struck(tmp_path, phase, fate, "run", file, "--workers", 2, "--no-live") as run:
+    with struck(tmp_path, phase, fate, "run", file, "--workers", 2, "--no-live", *REPORTED) as run:
         victim = wait_until_struck(tmp_path, run, fate)
         processes = [victim, *all_below(run.pid)]
         _, said = run.communicate(timeout=90)
     assert run.returncode == 0, said
+    check_all_came_back(said)
     assert fate == "paused" or "restarts: " in said, said
     check_counts(tmp_path, ROWS)
     check_nobody_is_left(processes)
@@ -99,15 +112,18 @@ def strike_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
 @pytest.mark.parametrize("phase", in_ci([p for p in MANAGER if p != "going back"], 2))
 def test_the_command_that_is_killed_is_resumed(tmp_path: Path, phase: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
-    with struck(tmp_path, phase, "killed", "run", file, "--workers", 2, "--no-live") as run:
+    with struck(tmp_path, phase, "killed", "run", file, "--workers", 2, "--no-live", *REPORTED) as run:
         wait_for(lambda: checkpoints(tmp_path / "state"), run)
         processes = all_below(run.pid)
         _, said = run.communicate(timeout=90)
     assert run.returncode == -signal.SIGKILL, said
     check_nobody_is_left(processes)
-    with started("resume", file, "--from-savepoint", "state", "--workers", 2, "--no-live", cwd=tmp_path) as again:
+    with started(
+        "resume", file, "--from-savepoint", "state", "--workers", 2, "--no-live", *REPORTED, cwd=tmp_path
+    ) as again:
         _, said = again.communicate(timeout=90)
     assert again.returncode == 0, said
+    check_all_came_back(said)
     check_counts(tmp_path, ROWS)
 
 
@@ -115,11 +131,12 @@ def test_the_command_that_is_killed_is_resumed(tmp_path: Path, phase: str) -> No
 @pytest.mark.parametrize("phase", in_ci([p for p in MANAGER if p != "going back"], 3))
 def test_the_command_that_is_stopped_goes_on(tmp_path: Path, phase: str) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
-    with struck(tmp_path, phase, "paused", "run", file, "--workers", 2, "--no-live") as run:
+    with struck(tmp_path, phase, "paused", "run", file, "--workers", 2, "--no-live", *REPORTED) as run:
         wait_until_struck(tmp_path, run, "paused")
         processes = all_below(run.pid)
         _, said = run.communicate(timeout=90)
     assert run.returncode == 0, said
+    check_all_came_back(said)
     check_counts(tmp_path, ROWS)
     check_nobody_is_left(processes)
 
@@ -127,16 +144,19 @@ def test_the_command_that_is_stopped_goes_on(tmp_path: Path, phase: str) -> None
 @pytest.mark.exhaustive
 def test_the_command_that_is_killed_while_it_restarts_the_job_is_resumed(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
-    with struck(tmp_path, "going back", "killed", "run", file, "--workers", 2, "--no-live") as run:
+    with struck(tmp_path, "going back", "killed", "run", file, "--workers", 2, "--no-live", *REPORTED) as run:
         wait_for(lambda: checkpoints(tmp_path / "state"), run)
         processes = all_below(run.pid)
         kill(max(processes))
         _, said = run.communicate(timeout=90)
     assert run.returncode == -signal.SIGKILL, said
     check_nobody_is_left(processes)
-    with started("resume", file, "--from-savepoint", "state", "--workers", 2, "--no-live", cwd=tmp_path) as again:
+    with started(
+        "resume", file, "--from-savepoint", "state", "--workers", 2, "--no-live", *REPORTED, cwd=tmp_path
+    ) as again:
         _, said = again.communicate(timeout=90)
     assert again.returncode == 0, said
+    check_all_came_back(said)
     check_counts(tmp_path, ROWS)
 
 
@@ -154,13 +174,14 @@ def test_a_worker_while_the_job_is_stopped(tmp_path: Path, phase: str, drain: bo
     """
     settings = (CHECKPOINTS % "false").replace("interval: 100ms", "interval: 1h")
     file = write_pipeline(tmp_path, settings, rows=STOPPED_ROWS, rate=8_000)
-    with struck(tmp_path, phase, fate, "run", file, "--workers", 2, "--no-live", count=1) as run:
+    with struck(tmp_path, phase, fate, "run", file, "--workers", 2, "--no-live", *REPORTED, count=1) as run:
         wait_for(lambda: list(tmp_path.glob("out/.*")), run)
         processes = all_below(run.pid)
         with started("stop", "counted", "--savepoint", "saved", *(["--drain"] if drain else []), cwd=tmp_path) as stop:
             processes.append(wait_until_struck(tmp_path, run, fate))
             answer = stop.communicate(timeout=90)
         _, said = run.communicate(timeout=90)
+    check_all_came_back(said)
     check_nobody_is_left(processes)
     complete = list(tmp_path.glob("saved/savepoint-*/_metadata.json"))
     if not complete:
@@ -175,9 +196,12 @@ def test_a_worker_while_the_job_is_stopped(tmp_path: Path, phase: str, drain: bo
     assert (stop.returncode, run.returncode) == (code, code), (answer, said)
     assert f"--from-savepoint {saved}" in said
     if not drain:
-        with started("resume", file, "--from-savepoint", saved, "--workers", 2, "--no-live", cwd=tmp_path) as again:
+        with started(
+            "resume", file, "--from-savepoint", saved, "--workers", 2, "--no-live", *REPORTED, cwd=tmp_path
+        ) as again:
             _, said = again.communicate(timeout=90)
         assert again.returncode == 0, said
+        check_all_came_back(said)
         check_counts(tmp_path, STOPPED_ROWS)
 
 
@@ -185,7 +209,7 @@ def test_a_worker_while_the_job_is_stopped(tmp_path: Path, phase: str, drain: bo
 def cluster(folder: Path, file: Path, phase: str, fate: str, *, of: str) -> Iterator[tuple[Process, list[Process]]]:
     """A job manager and two task managers; one process `of` the job manager's or a task manager's is struck."""
     place, secret = f"127.0.0.1:{free_port()}", folder / "secret"
-    listening = ("jobmanager", file, "--listen", place, "--secret-file", secret, "--no-live")
+    listening = ("jobmanager", file, "--listen", place, "--secret-file", secret, "--no-live", *REPORTED)
     joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 1)
     managing = struck(folder, phase, fate, *listening) if of == "jobmanager" else started(*listening, cwd=folder)
     with managing as run:
@@ -204,6 +228,7 @@ def test_a_process_of_a_task_manager(tmp_path: Path, phase: str, fate: str) -> N
         victim = wait_until_struck(tmp_path, run, fate)
         _, said = run.communicate(timeout=90)
         assert run.returncode == 0, said
+        check_all_came_back(said)
         processes = [victim, *(p for m in managers for p in all_below(m.pid))]
         for manager in managers:
             manager.send_signal(signal.SIGTERM)
@@ -228,12 +253,14 @@ def test_a_job_manager_that_is_killed_is_started_again(tmp_path: Path, phase: st
             "--secret-file",
             "secret",
             "--no-live",
+            *REPORTED,
             "--from-savepoint",
             "state",
         )
         with started(*again, cwd=tmp_path) as second:
             _, said = second.communicate(timeout=90)
         assert second.returncode == 0, said
+        check_all_came_back(said)
         processes = [p for m in managers for p in all_below(m.pid)]
         for manager in managers:
             manager.send_signal(signal.SIGTERM)

@@ -14,6 +14,7 @@ from flowrun.errors import ClusterError
 from flowrun.runtime.cluster.job_files import NO_FILES, JobFiles
 from flowrun.runtime.cluster.resource_manager import ConnectedWorker, ResourceManager
 from flowrun.runtime.cluster_messages import (
+    JobClosed,
     JobFilesGateway,
     JobObserverGateway,
     JobOpening,
@@ -159,11 +160,11 @@ class JobWorkers:
         """
         job_id = self._opening.job_id
         self._manager.forget(job_id)
-        reports: dict[str, MetricsReport] = {}
+        closed: dict[str, JobClosed] = {}
 
         def close(worker: ConnectedWorker) -> None:
             try:
-                reports[worker.name] = worker.gateway.close_job(job_id, tuple(stuck))
+                closed[worker.name] = worker.gateway.close_job(job_id, tuple(stuck))
             except ClusterError as error:
                 _log.warning("%s could not close job '%s': %s", worker, self._opening.job_name, error.message)
             worker.connection.withdraw(job_master_endpoint(job_id))
@@ -173,8 +174,9 @@ class JobWorkers:
         workers = self._manager.workers
         self._tell_all(close, workers)
         for worker in workers:
-            if worker.name in reports:
-                self._metrics.add(worker.name, reports[worker.name])
+            if worker.name in closed:
+                self._metrics.add(worker.name, closed[worker.name].metrics)
+                self._note_buffers(worker, closed[worker.name], stuck)
 
     def lose_worker(self, lost: WorkerLost) -> None:
         """See `WorkerListener`."""
@@ -202,6 +204,15 @@ class JobWorkers:
         worker.connection.serve(job_observer_endpoint(self._opening.job_id), JobObserverGateway, self)
         worker.connection.serve(job_files_endpoint(self._opening.job_id), JobFilesGateway, self._files)
         worker.gateway.open_job(self._opening)
+
+    def _note_buffers(self, worker: ConnectedWorker, closed: JobClosed, stuck: Sequence[str]) -> None:
+        """Say whether a worker has got back what the job had of its network buffers."""
+        missing, name = closed.buffers - closed.free_buffers, self._opening.job_name
+        if missing:
+            level = logging.INFO if stuck else logging.WARNING
+            _log.log(level, "%s has not got back %d network buffers of job '%s'", worker, missing, name)
+        else:
+            _log.info("%s has got back all network buffers of job '%s'", worker, name)
 
     def _tell(self, attempt_id: str, call: Callable[[TaskExecutorGateway], None]) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.job_files import FetchFile
 from flowrun.runtime.cluster_messages import (
+    JobClosed,
     JobFilesGateway,
     JobObserverGateway,
     JobOpening,
@@ -125,7 +126,7 @@ class TaskExecutor:
             job = self._jobs.get(job_id)
         return () if job is None else job.executor.describe_stuck(attempt_ids)
 
-    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> MetricsReport:
+    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> JobClosed:
         """End a job here; see `WorkerGateway`."""
         self._connection.withdraw(tasks_endpoint(job_id))
         with self._lock:
@@ -136,7 +137,7 @@ class TaskExecutor:
             job = self._jobs.pop(job_id, None)
         report = MetricsReport() if job is None else job.close(stuck)
         self._data.remove_files(job_id)  # of workers that are gone, too
-        return report
+        return JobClosed(report, self._pool.total_slots, self._pool.free_slots)
 
     def close(self) -> None:
         """The job manager is gone: cancel all subtasks, and free what their jobs had. Idempotent.

@@ -56,6 +56,21 @@ def test_a_job_gives_back_all_that_it_had(tmp_path: Path, monkeypatch: pytest.Mo
             until(lambda worker=worker: worker.pool.free_slots == worker.pool.total_slots)  # type: ignore[misc]
 
 
+def test_it_is_said_whether_everything_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with running(tmp_path, monkeypatch) as (job, workers, _):
+        workers.workers[0].pool.create_local(3, 3)  # of nobody
+        job.wait(60_000)
+    said = [record.getMessage() for record in caplog.records]
+    assert [text for text in said if "given back its slots: 0 are in use, 0 lost" in text]
+    assert [
+        r.levelname for r in caplog.records if "w1 (process 1 on here) has not got back 3 network" in r.getMessage()
+    ] == ["WARNING"]
+    assert [text for text in said if "w2 (process 1 on here) has got back all network buffers" in text]
+
+
 def test_workers_are_asked_at_the_same_time_when_the_job_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = threading.Barrier(2)
     with running(tmp_path, monkeypatch) as (job, workers, _):

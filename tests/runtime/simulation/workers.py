@@ -12,6 +12,7 @@ from flowrun.errors import ClusterError, ConnectionOverError
 from flowrun.runtime.cluster_messages import (
     RESOURCE_MANAGER,
     TASK_EXECUTOR,
+    JobClosed,
     JobOpening,
     ResourceManagerGateway,
     WorkerGateway,
@@ -29,7 +30,6 @@ from flowrun.runtime.messages import (
     TaskFailure,
     TaskUpdate,
 )
-from flowrun.runtime.metric_reports import MetricsReport
 from flowrun.runtime.rpc.heartbeats import Heartbeats
 from tests.runtime.simulation.network import Connection, Wire
 from tests.runtime.simulation.tasks import ChannelId, Item, Task
@@ -101,13 +101,13 @@ class Worker:
     def describe_stuck(self, job_id: str, attempt_ids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"{a} is stuck" for a in attempt_ids if a in self.tasks and self.tasks[a].is_alive)
 
-    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> MetricsReport:
+    def close_job(self, job_id: str, stuck: tuple[str, ...]) -> JobClosed:
         self.connection.withdraw(tasks_endpoint(job_id))
         for attempt, task in list(self.tasks.items()):
             if attempt.startswith(job_id) and attempt not in stuck:
                 assert not task.is_alive, f"{attempt} is {task.state.name} at the end of its job"
                 del self.tasks[attempt]
-        return MetricsReport()
+        return JobClosed()
 
     # What subtasks do.
 
