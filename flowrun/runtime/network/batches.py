@@ -8,7 +8,9 @@ streams, as their dictionaries belong to them; compressed ones are, too.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TypeAlias
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from flowrun.core.elements import PassingWatermarks, RecordBatch, concat_batches
 from flowrun.errors import ClusterError
+from flowrun.runtime.network.cutting import rows_within
 
 Piece: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 """Bytes, wherever they are."""
@@ -33,6 +36,47 @@ _SMALL_ROWS = 4096
 def needs_stream(schema: pa.Schema) -> bool:
     """Whether rows of these columns have dictionaries with them."""
     return any(_has_dictionary(field.type) for field in schema)
+
+
+_Columns: TypeAlias = tuple[int, Sequence[Piece], int]
+"""Flags, the columns as bytes, and how many."""
+
+
+class EncodedOnce:
+    """The bytes of rows that several channels are sent: made by the first of them, whatever connection it is on. Thread-safe.
+
+    If the first channel that has too little credit for all of them cuts them, the others get the same pieces.
+    """
+
+    __slots__ = ("_columns", "_lock", "_pieces")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._columns: _Columns | None = None
+        self._pieces: list[tuple[RecordBatch, EncodedOnce]] | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a channel has cut them."""
+        return self._pieces is not None
+
+    def pieces(self, batch: RecordBatch, most_bytes: int) -> list[tuple[RecordBatch, EncodedOnce]]:
+        """The rows, cut to `most_bytes` each as far as that goes, each piece with where its own bytes are kept."""
+        with self._lock:
+            if self._pieces is None:
+                self._pieces = []
+                while (rows := rows_within(batch, most_bytes)) < batch.num_rows:
+                    self._pieces.append((batch.slice(0, rows), EncodedOnce()))
+                    batch = batch.slice(rows)
+                self._pieces.append((batch, EncodedOnce()))
+            return self._pieces
+
+    def get(self, make: Callable[[], _Columns]) -> _Columns:
+        """What `make` gave when it was first called."""
+        with self._lock:
+            if self._columns is None:
+                self._columns = make()
+            return self._columns
 
 
 class BatchEncoder:
@@ -56,13 +100,18 @@ class BatchEncoder:
         self._schema, self._writers = schema, {}
         return None if needs_stream(schema) else schema
 
-    def payload(self, batches: Sequence[RecordBatch]) -> list[Piece]:
-        """The pieces of a payload with the rows of all, which share the last schema."""
-        together = _together(batches)
+    def payload(self, batches: Sequence[RecordBatch], once: Sequence[EncodedOnce | None] | None = None) -> list[Piece]:
+        """The pieces of a payload with the rows of all, which share the last schema.
+
+        Args:
+            batches: the rows.
+            once: for each batch where its bytes are kept for other channels, if they get it as well; None: nothing is kept.
+        """
+        together = [(batch, None) for batch in _together(batches)] if once is None else _with_bytes(batches, once)
         pieces: list[Piece] = [_COUNT.pack(len(together))]
         offset = _COUNT.size
-        for batch in together:
-            flags, columns, size = self._columns(batch)
+        for batch, kept in together:
+            flags, columns, size = self._columns(batch) if kept is None else kept.get(partial(self._columns, batch))
             marks = batch.watermarks
             head = _HEAD.pack(flags, 0 if marks is None else len(marks), size)
             pieces.append(head)
@@ -77,7 +126,7 @@ class BatchEncoder:
             offset += padding + size
         return pieces
 
-    def _columns(self, batch: RecordBatch) -> tuple[int, Sequence[Piece], int]:
+    def _columns(self, batch: RecordBatch) -> _Columns:
         flags, arrays = 0, list(batch.columns.columns)
         if batch.timestamps is not None:
             flags |= _TIMESTAMPS
@@ -227,6 +276,17 @@ def _schema_with(columns: pa.Schema, flags: int) -> pa.Schema:
     if flags & _ROW_KINDS:
         fields.append(_ROW_KIND_FIELD)
     return pa.schema(fields)
+
+
+def _with_bytes(
+    batches: Sequence[RecordBatch], once: Sequence[EncodedOnce | None]
+) -> list[tuple[RecordBatch, EncodedOnce | None]]:
+    """Batches with where their bytes are kept; those for which they are not may be put together."""
+    found: list[tuple[RecordBatch, EncodedOnce | None]] = []
+    for alone, run in groupby(zip(batches, once, strict=True), key=lambda pair: pair[1] is not None):
+        pairs = list(run)
+        found += pairs if alone else [(batch, None) for batch in _together([batch for batch, _ in pairs])]
+    return found
 
 
 def _together(batches: Sequence[RecordBatch]) -> list[RecordBatch]:

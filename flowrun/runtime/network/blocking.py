@@ -16,7 +16,7 @@ import pyarrow as pa
 from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, concat_batches
 from flowrun.errors import ClusterError
 from flowrun.graph.execution_graph import PartitionId
-from flowrun.runtime.network.batches import BatchDecoder
+from flowrun.runtime.network.batches import BatchDecoder, EncodedOnce
 from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, SLOT_BYTES, SharedSlots, slots_for
 from flowrun.runtime.network.cutting import rows_within
 from flowrun.runtime.network.events import decode_event
@@ -96,7 +96,7 @@ class BlockingSubpartition:
         self.add(batch, nbytes, 0)
         return True
 
-    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots, once: EncodedOnce) -> None:
         """Spill rows: they hold no slots."""
         self.add(batch, nbytes, 0)
         shared.release()

@@ -14,6 +14,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import END_OF_INPUT, CheckpointBarrier, Event, RecordBatch
 from flowrun.errors import JobCancelledError
 from flowrun.runtime.metrics import TimeAccount
+from flowrun.runtime.network.batches import EncodedOnce
 from flowrun.runtime.network.buffer_pool import (
     BATCH_OVERHEAD_BYTES,
     SLOT_BYTES,
@@ -211,8 +212,9 @@ class ResultPartition:
             self._bytes_out.inc(nbytes)
 
     def _add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+        once = EncodedOnce()
         for channel, subpartition in enumerate(self.subpartitions):
-            subpartition.add_shared(batch, nbytes, shared)
+            subpartition.add_shared(batch, nbytes, shared, once)
             if subpartition.unflushed_rows:
                 self._linger_or_flush(channel, subpartition)
 

@@ -18,6 +18,7 @@ from flowrun.core.elements import CheckpointBarrier, Event, RecordBatch, Waterma
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.runtime.network.barriers import as_unaligned, overtakes, overtaking_time_ms
+from flowrun.runtime.network.batches import EncodedOnce
 from flowrun.runtime.network.buffer_pool import BATCH_OVERHEAD_BYTES, SLOT_BYTES, SharedSlots
 from flowrun.runtime.network.cutting import rows_within
 
@@ -41,6 +42,7 @@ class Data:
         backlog: slots that the rows behind them take: the reader needs as much credit.
         more: whether something can be read at once.
         slots: that they take: as much of the reader's credit is used.
+        once: for each batch where its bytes are kept if other channels get it as well; None: none of them do.
     """
 
     batches: Sequence[RecordBatch]
@@ -48,6 +50,7 @@ class Data:
     backlog: int
     more: bool
     slots: int
+    once: Sequence[EncodedOnce | None] | None = None
 
 
 @record
@@ -102,7 +105,7 @@ class Subpartition(Protocol):
         """Append rows into the spare bytes of the last slot; False if they do not fit."""
         ...
 
-    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots, once: EncodedOnce) -> None:
         """Append rows that other subpartitions get as well; takes over one reference to the slots that they hold together."""
         ...
 
@@ -152,13 +155,21 @@ class Subpartition(Protocol):
 class _Queued:
     """A batch in a queue with its bytes and the slots that it holds, alone or with other subpartitions."""
 
-    __slots__ = ("batch", "nbytes", "shared", "slots")
+    __slots__ = ("batch", "nbytes", "once", "shared", "slots")
 
-    def __init__(self, batch: RecordBatch, nbytes: int, slots: int, shared: SharedSlots | None) -> None:
+    def __init__(
+        self,
+        batch: RecordBatch,
+        nbytes: int,
+        slots: int,
+        shared: SharedSlots | None,
+        once: EncodedOnce | None = None,
+    ) -> None:
         self.batch = batch
         self.nbytes = nbytes
         self.slots = slots
         self.shared = shared
+        self.once = once
 
 
 class PipelinedSubpartition:
@@ -207,11 +218,11 @@ class PipelinedSubpartition:
                 return
         self._recycle(slots)
 
-    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots) -> None:
+    def add_shared(self, batch: RecordBatch, nbytes: int, shared: SharedSlots, once: EncodedOnce) -> None:
         """Append rows, hidden until the next flush."""
         with self._lock:
             if not self._released:
-                self._append(_Queued(batch, nbytes, 0, shared))
+                self._append(_Queued(batch, nbytes, 0, shared, once))
                 return
         shared.release()
 
@@ -311,7 +322,7 @@ class PipelinedSubpartition:
             if isinstance(head, _Queued):
                 if credit <= 0:
                     return None
-                batches, nbytes, slots, shared = self._take(max_rows, credit * SLOT_BYTES)
+                taken, nbytes, slots, shared = self._take(max_rows, credit * SLOT_BYTES)
                 self._bytes -= nbytes
                 if len(self._queue) < self._hidden:
                     self._hidden = len(self._queue)
@@ -319,7 +330,8 @@ class PipelinedSubpartition:
                 if not self._queue:
                     self._spare = 0
                 backlog = -(-self._bytes // SLOT_BYTES)
-                data = Data(batches, self._sequence, backlog, self._rearm(), -(-nbytes // SLOT_BYTES))
+                batches, once = [q.batch for q in taken], [q.once for q in taken] if shared else None
+                data = Data(batches, self._sequence, backlog, self._rearm(), -(-nbytes // SLOT_BYTES), once)
                 self._sequence += len(batches)
             else:
                 self._queue.popleft()
@@ -350,25 +362,27 @@ class PipelinedSubpartition:
         for checkpoint_id in unsettled:
             self._settle_in_place(checkpoint_id)
 
-    def _take(self, max_rows: int, most_bytes: int) -> tuple[list[RecordBatch], int, int, list[SharedSlots]]:
+    def _take(self, max_rows: int, most_bytes: int) -> tuple[list[_Queued], int, int, list[SharedSlots]]:
         """Remove batches from the beginning of the queue, which has one there; one that is larger than `most_bytes` is cut.
 
         Gives them with their bytes, the slots that are free now, and those that are shared with others.
         """
-        queue, batches, shared = self._queue, list[RecordBatch](), list[SharedSlots]()
+        queue, batches, shared = self._queue, list[_Queued](), list[SharedSlots]()
         rows = nbytes = slots = 0
         while queue:
             queued = queue[0]
             if not isinstance(queued, _Queued):
                 break
+            if queued.once is not None and (queued.nbytes > most_bytes or queued.once.is_cut):
+                queued = self._cut_for_all(queued, queued.once)
             rows += queued.batch.num_rows
             size = queued.nbytes
             if batches and (rows > max_rows or nbytes + size > most_bytes):
                 break
             if size > most_bytes and (first := self._cut(queued, most_bytes)) is not None:
-                return [first.batch], first.nbytes, first.slots, shared
+                return [first], first.nbytes, first.slots, shared
             queue.popleft()
-            batches.append(queued.batch)
+            batches.append(queued)
             nbytes += size
             slots += queued.slots
             if queued.shared is not None:
@@ -384,10 +398,27 @@ class PipelinedSubpartition:
         piece = batch.slice(0, rows)
         nbytes = min(piece.nbytes + BATCH_OVERHEAD_BYTES, queued.nbytes - 1)
         slots = min(nbytes // SLOT_BYTES, queued.slots)
-        queued.batch = batch.slice(rows)
+        queued.batch, queued.once = batch.slice(rows), None  # others cut elsewhere
         queued.nbytes -= nbytes
         queued.slots -= slots
         return _Queued(piece, nbytes, slots, None)
+
+    def _cut_for_all(self, queued: _Queued, once: EncodedOnce) -> _Queued:
+        """Have pieces that all its channels get take the place of the first batch in the queue; gives the first of them.
+
+        They take a slot each, so that no channel that has any credit cuts them again.
+        """
+        shared = queued.shared
+        pieces = once.pieces(queued.batch, SLOT_BYTES - BATCH_OVERHEAD_BYTES)
+        if shared is None or len(pieces) == 1:
+            queued.once = None if shared is None else pieces[0][1]
+            return queued
+        shared.retain(len(pieces) - 1)
+        self._queue.popleft()
+        made = [_Queued(piece, piece.nbytes + BATCH_OVERHEAD_BYTES, 0, shared, kept) for piece, kept in pieces]
+        self._queue.extendleft(reversed(made))
+        self._bytes += sum(piece.nbytes for piece in made) - queued.nbytes
+        return made[0]
 
     def _settle_in_place(self, checkpoint_id: int) -> None:
         """A barrier is taken, or dropped, without having overtaken anything since it was added."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,8 +33,8 @@ from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import BroadcastPartitioner, Partitioner, RebalancePartitioner
 from flowrun.runtime.messages import PartitionLocation
-from flowrun.runtime.network.batches import BatchDecoder, BatchEncoder, Piece
-from flowrun.runtime.network.buffer_pool import GlobalBufferPool
+from flowrun.runtime.network.batches import BatchDecoder, BatchEncoder
+from flowrun.runtime.network.buffer_pool import GlobalBufferPool, slots_for
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote import shared_memory
@@ -90,10 +90,12 @@ class Exchange:
     def partition(self, attempt: str = "first") -> ResultPartition:
         return self.writer.network.create_partition(self.description, attempt)
 
-    def gate(self, attempt: str = "first", batch_rows: int = 100_000, reader: int = 0) -> InputGate:
+    def gate(
+        self, attempt: str = "first", batch_rows: int = 100_000, reader: int = 0, process: Process | None = None
+    ) -> InputGate:
         location = PartitionLocation(self.description.id, attempt, "w1", str(self.writer.data.address))
         consumer, places = self.consumers[reader], {location.partition: location}
-        (gate,) = self.reader.network.create_gates(consumer, batch_rows, places)
+        (gate,) = (process or self.reader).network.create_gates(consumer, batch_rows, places)
         gate.request_partitions()
         return gate
 
@@ -299,26 +301,40 @@ def test_a_barrier_behind_rows_overtakes_when_its_time_is_up(exchange: Exchange)
     gate.release()
 
 
-def test_what_is_broadcast_is_made_into_bytes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lz4", [False, True])
+@pytest.mark.parametrize("count", [1, 5_000])
+def test_what_is_broadcast_is_made_into_bytes_once_and_charged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lz4: bool, count: int
+) -> None:
+    """Also for readers in several processes, whichever of them comes first, and however much it takes at once."""
     encoded: list[int] = []
-    encode = BatchEncoder.payload
+    encode = BatchEncoder._columns
 
-    def payload(encoder: BatchEncoder, batches: Sequence[RecordBatch]) -> list[Piece]:
-        encoded.append(len(batches))
-        return encode(encoder, batches)
+    def columns(encoder: BatchEncoder, batch: RecordBatch) -> object:
+        encoded.append(batch.num_rows)
+        return encode(encoder, batch)
 
-    monkeypatch.setattr(BatchEncoder, "payload", payload)
-    with closing(Exchange(tmp_path, readers=4, partitioner=BroadcastPartitioner())) as exchange:
+    monkeypatch.setattr(BatchEncoder, "_columns", columns)
+    with closing(Exchange(tmp_path, readers=4, partitioner=BroadcastPartitioner(), lz4=lz4)) as exchange:
+        other = Process("w3", tmp_path, lz4=lz4)
         partition = exchange.partition()
+        readers = [Reader(exchange.gate(reader=0))]
         for number in range(10):
-            partition.broadcast(rows([number], [number]))
+            partition.broadcast(rows([number] * count, range(count)))
+            charged = partition.pool.used
+        assert charged <= 10 * slots_for(rows([0] * count).nbytes), "as much as one reader takes"
         partition.finish()
-        readers = [Reader(exchange.gate(reader=n)) for n in range(4)]
+        readers += [Reader(exchange.gate(reader=n, process=p)) for n, p in ((1, None), (2, other), (3, other))]
         for reader in readers:
             reader.end()
             assert reader.error is None
-            assert same(reader.rows, rows(list(range(10)), list(range(10))))
-    assert sum(encoded) < 40, "10 for each reader, if each had its own bytes"
+            assert [len(reader.rows.columns), reader.rows.num_rows] == [10 * count, 10 * count]
+            reader.gate.release()
+        other.close()
+    if count == 1:
+        assert encoded == [1] * 10
+    else:  # in pieces for those who have too little credit for all, which get the same ones
+        assert 10 * count <= sum(encoded) <= 2 * 10 * count
 
 
 def test_blocking_partitions_are_read_by_other_processes(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import is_
 
-from flowrun.core.elements import CheckpointBarrier, RecordBatch
+from flowrun.core.elements import CheckpointBarrier
 from flowrun.errors import ClusterError, FlowrunError, PartitionLostError
 from flowrun.runtime.network.barriers import overtakes
 from flowrun.runtime.network.batches import BatchEncoder, Piece
@@ -37,9 +36,6 @@ from flowrun.runtime.rpc.error_values import ErrorValue, error_to_value
 
 ROWS_AT_ONCE = 131_072
 """Of one frame, as far as credit allows."""
-
-_MOST_KEPT_BYTES = 1 << 20
-"""Of rows that other channels may be sent as well: of more their own copy is only a small part of the work."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,8 +85,6 @@ class PartitionSender:
         self._channels: dict[int, _Channel] = {}
         self._ready: deque[_Channel] = deque()
         self._closed = False
-        self._encoded: tuple[Sequence[RecordBatch], Sequence[Piece]] | None = None
-        """What was sent last, unless it is much; of the thread that writes rows."""
         self._threads = [
             threading.Thread(target=work, name=f"flowrun-{name}-{frames.peer}", daemon=True)
             for name, work in (("requests", self._read_all), ("sender", self._send_all))
@@ -294,7 +288,7 @@ class PartitionSender:
             self._frames.write(FrameKind.SCHEMA, channel.number, [schema.serialize()])
         with self._changed:
             channel.credit -= data.slots
-        pieces = self._payload(channel, data.batches)
+        pieces = channel.encoder.payload(data.batches, data.once)
         shared = self._shared(pieces)
         self._frames.write(
             FrameKind.BUFFER_RESPONSE,
@@ -318,15 +312,6 @@ class PartitionSender:
             if announced is not None:
                 self._frames.write(FrameKind.SEGMENT, 0, [encode(announced, SegmentAnnounced)])
         return place
-
-    def _payload(self, channel: _Channel, batches: Sequence[RecordBatch]) -> Sequence[Piece]:
-        """The rows as bytes: of what is broadcast, those that another channel was sent."""
-        known = self._encoded
-        if known is not None and len(known[0]) == len(batches) and all(map(is_, known[0], batches)):
-            return known[1]
-        pieces = channel.encoder.payload(batches)
-        self._encoded = (batches, pieces) if sum(b.nbytes for b in batches) <= _MOST_KEPT_BYTES else None
-        return pieces
 
     def _refuse(self, channel: _Channel, error: Exception) -> None:
         """Tell the reader that its channel is over."""
