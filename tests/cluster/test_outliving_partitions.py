@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.clusters import cluster, session
-from tests.cluster.worker_jobs import children, is_alive, kill
+from tests.cluster.clusters import all_gone, cluster, end, session
+from tests.cluster.worker_jobs import children, kill
 from tests.end_to_end.processes import started, wait_for
 from tests.end_to_end.running import json_rows
 from tests.slices import in_ci
@@ -151,11 +151,11 @@ def test_the_command_and_the_process_that_forks_are_killed(tmp_path: Path, spill
     with started("run", write(tmp_path, 2, "reading"), "--workers", 2, "--no-live", cwd=tmp_path) as run:
         comes_to(tmp_path, "reading", run)
         server = next(child for child in children(run.pid) if children(child))
-        os.kill(server, 19)
+        kill(server, signal.SIGSTOP)  # so that it does not see the command's end
         kill(run.pid)
-        run.communicate(timeout=30)
         kill(server)
-        wait_for(lambda: not is_alive(server), None)
+        run.communicate(timeout=30)
+        assert all_gone([server])
     assert list(spilled.glob("flowrun-spill-*"))
     go_on(tmp_path)
     (tmp_path / "calls").unlink()
@@ -170,11 +170,13 @@ def test_the_command_and_the_process_that_forks_are_killed(tmp_path: Path, spill
 @pytest.mark.parametrize("parallelism", in_ci([1, 2], 2))
 def test_the_process_of_a_task_manager_of_one_slot(tmp_path: Path, parallelism: int) -> None:
     """Nobody is left on its machine who reads its files, until another process has taken its place."""
-    with cluster(tmp_path, write(tmp_path, parallelism, "reading")) as (run, _):
+    with cluster(tmp_path, write(tmp_path, parallelism, "reading")) as (run, managers):
         comes_to(tmp_path, "reading", run)
         kill(comes_to(tmp_path, "producer", run))
         go_on(tmp_path)
         ends_well(tmp_path, run)
+        for manager in managers:
+            end(manager)
 
 
 @pytest.mark.exhaustive
@@ -187,6 +189,11 @@ def test_a_task_manager_that_is_lost(tmp_path: Path, spilled: Path) -> None:
         go_on(tmp_path)
         ends_well(tmp_path, run, reads=None)
         lost.communicate(timeout=30)
+        for manager in managers:
+            if manager is not lost:
+                end(manager)
+    for path in tmp_path.glob("out/*"):
+        path.unlink()
     with started("run", "staged.yaml", "--workers", 2, "--no-live", cwd=tmp_path) as run:  # deletes what is left
         _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said

@@ -33,11 +33,13 @@ class Requirement:
         job_manager: where its workers connect to.
         slots: that it needs.
         workers: processes that it has, of one slot each.
+        lost_in: task managers in which workers of it died: what they have written is there.
     """
 
     job_manager: str
     slots: int
     workers: int = 0
+    lost_in: set[str] = field(default_factory=set)
 
 
 @record(eq=False)
@@ -140,6 +142,7 @@ class SessionSlots:
             requirement.workers -= 1
             if failed:
                 manager.resting.add(worker)
+                requirement.lost_in.add(manager.registration.name)
         if failed:
             _log.warning("worker %s %s", worker, how)
             self._timers.after(AFTER_A_FAILURE_MS, lambda: self._wake(manager, worker))
@@ -189,8 +192,12 @@ class SessionSlots:
         return calls
 
     def _start_worker(self, job: Requirement) -> Callable[[], None]:
-        """Take a slot of the task manager that has most left, so that jobs spread over the machines."""
-        manager = max(self._managers.values(), key=lambda m: m.free)
+        """Take a slot of the task manager that has most left, so that jobs spread over the machines; before that one where the job has
+        lost a worker, so that what that one has written can be read.
+        """
+        free = [m for m in self._managers.values() if m.free > 0]
+        manager = max(free, key=lambda m: (m.registration.name in job.lost_in, m.free))
+        job.lost_in.discard(manager.registration.name)
         worker = f"{manager.registration.name}-{next(self._numbers)}"
         manager.workers[worker] = job
         job.workers += 1

@@ -52,7 +52,7 @@ def serve_dispatcher(link: Link, dispatcher: Address, offer: WorkerOffer, name: 
         offer: what this task manager brings.
         name: of this task manager, unique in the cluster.
     """
-    forks = ForkServer(partial(_run_worker, offer, dispatcher), partial(_remove_rest, offer))
+    forks = ForkServer(partial(_run_worker, offer, dispatcher), partial(_remove_rest, offer, os.getpid()))
     connection = RpcConnection(link)
     reasons: list[str] = []
     gone = threading.Event()
@@ -91,7 +91,7 @@ def serve_with_processes(link: Link, job_manager: Address, offer: WorkerOffer, n
         name: of this task manager, unique in the cluster.
     """
     link.stream.close()
-    forks = ForkServer(partial(_run_worker, offer, job_manager), partial(_remove_rest, offer))
+    forks = ForkServer(partial(_run_worker, offer, job_manager), partial(_remove_rest, offer, os.getpid()))
     workers = _WorkersOfOneJob(forks)
     forks.listen(workers.hear)
     try:
@@ -203,10 +203,10 @@ def of_job_manager(offer: WorkerOffer, job_manager: str) -> WorkerOffer:
     return offer if folder is None else replace(offer, host_folder=folder.within(job_manager))
 
 
-def _remove_rest(offer: WorkerOffer) -> None:
+def _remove_rest(offer: WorkerOffer, session: int) -> None:
     """All workers have ended: delete what they have spilled, if the task manager itself is gone, and so nobody else does."""
     if offer.host_folder is not None:
-        remove_rest(offer.host_folder.path)
+        remove_rest(offer.host_folder.path, owner_dies=os.getppid() != session)
 
 
 def _reachable(place: Address, dispatcher: Address) -> Address:

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from flowrun.core.record import record
 
 PREFIX = "flowrun-spill-"
 _LOCK = ".owner"
+_DEATH_S = 5.0
+"""So long a process may take to be gone, on a busy machine."""
 
 _lock = threading.Lock()
 _owned: dict[Path, tuple[int, int]] = {}
@@ -95,9 +98,17 @@ def remove_abandoned(parent: Path) -> None:
             remove_if_abandoned(folder)
 
 
-def remove_rest(folder: Path) -> None:
-    """At the end of a process that the owner has started: delete the folder if the owner is gone, or has deleted it too early."""
-    if not remove_if_abandoned(folder) and not (folder / _LOCK).exists():
+def remove_rest(folder: Path, *, owner_dies: bool) -> None:
+    """At the end of a process that the owner has started: delete the folder if the owner is gone, or has deleted it too early.
+
+    Args:
+        folder: of the owner.
+        owner_dies: it may be about to be gone: its children hear of that before its last thread has ended.
+    """
+    until = time.monotonic() + (_DEATH_S if owner_dies else 0)
+    while not (gone := remove_if_abandoned(folder)) and (folder / _LOCK).exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    if not gone and not (folder / _LOCK).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 

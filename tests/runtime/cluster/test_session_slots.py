@@ -180,3 +180,17 @@ def test_task_managers_delete_what_workers_of_a_job_manager_have_left_when_it_is
     slots.forget("j")
     slots.forget("j")
     assert first.forgotten == second.forgotten == ["jm:1", "jm:2"]
+
+
+def test_a_worker_that_died_is_replaced_where_it_was_if_there_is_a_slot() -> None:
+    slots = SessionSlots(Timers())
+    first, there = add(slots, "a", 2)
+    second, elsewhere = add(slots, "b", 4)
+    slots.require("i", "jm:1", 3)
+    slots.require("j", "jm:2", 1)
+    (own,) = [a for a in (*first.started, *second.started) if a.job_manager == "jm:2"]
+    home, manager = (first, there) if own in first.started else (second, elsewhere)
+    slots.end_worker(manager, own.worker, "was killed", failed=True)
+    assert home.of("jm:2") == 2
+    slots.end_worker(manager, home.started[-1].worker, "was killed", failed=True)
+    assert first.of("jm:2") + second.of("jm:2") == 3, "elsewhere if there is none"
