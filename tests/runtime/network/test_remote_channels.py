@@ -28,7 +28,7 @@ from flowrun.core.elements import (
     Watermark,
     concat_batches,
 )
-from flowrun.errors import ClusterError
+from flowrun.errors import ClusterError, PartitionLostError
 from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.job_graph import ResultType
 from flowrun.graph.partitioner import BroadcastPartitioner, Partitioner, RebalancePartitioner
@@ -36,6 +36,7 @@ from flowrun.runtime.messages import PartitionLocation
 from flowrun.runtime.network.batches import BatchDecoder, BatchEncoder
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool, slots_for
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
+from flowrun.runtime.network.host_folder import HostFolder
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.remote import shared_memory
 from flowrun.runtime.network.remote.data_server import DataServer
@@ -52,12 +53,16 @@ CLOCK = SystemClock()
 class Process:
     """What one worker process has of the network."""
 
-    def __init__(self, name: str, folder: Path, *, tcp: bool = False, lz4: bool = False) -> None:
+    def __init__(
+        self, name: str, folder: Path, *, tcp: bool = False, lz4: bool = False, host_folder: HostFolder | None = None
+    ) -> None:
         self.name = name
         self.timers = TimerThread(CLOCK)
         self.pool = GlobalBufferPool()
         address = TcpAddress("127.0.0.1", 0) if tcp else UnixAddress(str(folder / name))
-        self.data = DataServer(address, Introduction("taskmanager", name), SECRET, self.timers, lz4=lz4)
+        self.data = DataServer(
+            address, Introduction("taskmanager", name), SECRET, self.timers, lz4=lz4, host_folder=host_folder
+        )
         self.network = self.data.environment("job", self.pool, CLOCK)
 
     def close(self) -> None:
@@ -91,9 +96,14 @@ class Exchange:
         return self.writer.network.create_partition(self.description, attempt)
 
     def gate(
-        self, attempt: str = "first", batch_rows: int = 100_000, reader: int = 0, process: Process | None = None
+        self,
+        attempt: str = "first",
+        batch_rows: int = 100_000,
+        reader: int = 0,
+        process: Process | None = None,
+        location: PartitionLocation | None = None,
     ) -> InputGate:
-        location = PartitionLocation(self.description.id, attempt, "w1", str(self.writer.data.address))
+        location = location or PartitionLocation(self.description.id, attempt, "w1", str(self.writer.data.address))
         consumer, places = self.consumers[reader], {location.partition: location}
         (gate,) = (process or self.reader).network.create_gates(consumer, batch_rows, places)
         gate.request_partitions()
@@ -141,7 +151,7 @@ class Reader:
                 else:
                     self.read.append(element.rows if isinstance(element, GateRows) else element)
                     time.sleep(self.pause_s)
-        except ClusterError as error:
+        except (ClusterError, PartitionLostError) as error:
             self.error = error
 
     @property
@@ -335,6 +345,30 @@ def test_what_is_broadcast_is_made_into_bytes_once_and_charged_once(
         assert encoded == [1] * 10
     else:  # in pieces for those who have too little credit for all, which get the same ones
         assert 10 * count <= sum(encoded) <= 2 * 10 * count
+
+
+def test_files_of_a_process_that_is_gone_are_served_by_another_of_its_host(tmp_path: Path) -> None:
+    host = HostFolder(tmp_path / "host", "host")
+    with closing(Exchange(tmp_path, type=ResultType.BLOCKING)) as exchange:
+        gone, heir = Process("w3", tmp_path, host_folder=host), Process("w4", tmp_path, host_folder=host)
+        partition = gone.network.create_partition(exchange.description, "first")
+        written = [rows([i] * 1000, [i] * 1000) for i in range(40)]
+        for batch in written:
+            partition.write([(0, batch)])
+        partition.finish()
+        gone.data.close()
+        address = str(heir.data.address)
+        place = PartitionLocation(exchange.description.id, "first", "w4", address, "host", only_files=True)
+        reader = Reader(exchange.gate(location=place))
+        reader.end()
+        assert same(reader.rows, concat_batches(written))
+        gone.network.release()
+        for attempt in ("first", "second", "../job/first", ".."):
+            late = Reader(exchange.gate(location=replace(place, attempt_id=attempt)))
+            late.end()
+            assert late.error is not None
+        gone.close()
+        heir.close()
 
 
 def test_blocking_partitions_are_read_by_other_processes(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ class PartitionRegistry:
         """A blocking partition whose writer is gone, or why there is none."""
         if self._host_folder is None:
             return ClusterError(f"partition {key.partition} is in files that this process cannot read")
+        if not all(_is_name(part) for part in (key.job_id, key.attempt_id, key.partition.data_set_id)):
+            return ClusterError(f"partition {key.partition} of attempt {key.attempt_id} is none of a job")
         return StoredPartition(self._host_folder.of_job(key.job_id), key.partition, key.attempt_id)
 
     def _give_up(self, key: PartitionKey, opened: Opened) -> None:
@@ -103,6 +105,11 @@ class PartitionRegistry:
                 f"partition {key.partition} of attempt {key.attempt_id} is not there: it was waited for {WAIT_MS // 1000} s"
             )
         )
+
+
+def _is_name(part: str) -> bool:
+    """Whether a part of a request leads to no other folder."""
+    return part not in ("", ".", "..") and "/" not in part and "\0" not in part
 
 
 def _no_more(key: PartitionKey) -> ClusterError:
