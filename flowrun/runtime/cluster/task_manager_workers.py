@@ -206,7 +206,7 @@ def of_job_manager(offer: WorkerOffer, job_manager: str) -> WorkerOffer:
 def _remove_rest(offer: WorkerOffer, session: int) -> None:
     """All workers have ended: delete what they have spilled, if the task manager itself is gone, and so nobody else does."""
     if offer.host_folder is not None:
-        remove_rest(offer.host_folder.path, owner_dies=os.getppid() != session)
+        remove_rest(offer.host_folder.path, session)
 
 
 def _reachable(place: Address, dispatcher: Address) -> Address:

@@ -23,8 +23,8 @@ from flowrun.core.record import record
 
 PREFIX = "flowrun-spill-"
 _LOCK = ".owner"
-_DEATH_S = 5.0
-"""So long a process may take to be gone, on a busy machine."""
+_DEATH_S, _NOTICE_S = 5.0, 0.2
+"""How long a process may take to be gone, on a busy machine; and until its children have another parent."""
 
 _lock = threading.Lock()
 _owned: dict[Path, tuple[int, int]] = {}
@@ -98,17 +98,22 @@ def remove_abandoned(parent: Path) -> None:
             remove_if_abandoned(folder)
 
 
-def remove_rest(folder: Path, *, owner_dies: bool) -> None:
-    """At the end of a process that the owner has started: delete the folder if the owner is gone, or has deleted it too early.
+def remove_rest(folder: Path, parent: int) -> None:
+    """At the end of a process below the owner: delete the folder if the owner is gone, or has deleted it too early.
+
+    When the owner is killed those below it hear of that before its last thread has ended, and before they have another parent.
 
     Args:
         folder: of the owner.
-        owner_dies: it may be about to be gone: its children hear of that before its last thread has ended.
+        parent: that has forked this process; while it lives the owner does.
     """
-    until = time.monotonic() + (_DEATH_S if owner_dies else 0)
-    while not (gone := remove_if_abandoned(folder)) and (folder / _LOCK).exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    if not gone and not (folder / _LOCK).exists():
+    began = time.monotonic()
+    while not (gone := remove_if_abandoned(folder)) and (folder / _LOCK).exists():
+        passed = time.monotonic() - began
+        if passed > _DEATH_S or (passed > _NOTICE_S and os.getppid() == parent):
+            return
+        time.sleep(0.02)
+    if not gone:
         shutil.rmtree(folder, ignore_errors=True)
 
 

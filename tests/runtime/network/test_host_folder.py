@@ -17,6 +17,7 @@ from flowrun.runtime.network.host_folder import (
     remove_abandoned,
     remove_if_abandoned,
     remove_owned,
+    remove_rest,
 )
 
 
@@ -118,3 +119,18 @@ def test_parts_of_a_folder_are_within_it(tmp_path: Path, name: str) -> None:
     assert part.id == "id"
     assert part.path.parent == tmp_path
     assert part.path.resolve() != tmp_path.parent
+
+
+def test_a_process_below_the_owner_deletes_what_a_killed_owner_left_and_nothing_of_a_living_one(tmp_path: Path) -> None:
+    living, killed = Owner(tmp_path), Owner(tmp_path)
+    remove_rest(living.folder, os.getppid())
+    assert living.folder.exists()
+    killed.kill()
+    remove_rest(killed.folder, os.getppid())
+    assert not killed.folder.exists()
+    for path in living.folder.iterdir():  # the owner has deleted it, and somebody wrote there since
+        path.unlink()
+    (living.folder / "late").write_text("rows")
+    remove_rest(living.folder, os.getppid())
+    assert not living.folder.exists()
+    living.kill()
