@@ -26,6 +26,7 @@ from flowrun.runners.session.messages import (
     JobSubmission,
     JobSummary,
 )
+from flowrun.runners.workers import slots_needed
 from flowrun.runtime.cluster.job_files import JobFiles
 from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
@@ -51,7 +52,13 @@ def job_submission(
 ) -> JobSubmission:
     """A job that this process has compiled, as it is handed in; see `JobSubmission`."""
     return JobSubmission(
-        job_graph.name, text, fingerprint(job_graph), restore_from, allow_non_restored, committed_after
+        job_graph.name,
+        text,
+        fingerprint(job_graph),
+        restore_from,
+        allow_non_restored,
+        committed_after,
+        slots_needed(job_graph),
     )
 
 

@@ -35,7 +35,7 @@ from flowrun.runners.session.messages import (
 )
 from flowrun.runners.workers import check_runs_elsewhere, slots_needed
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
-from flowrun.runtime.cluster.job_files import fetch_files
+from flowrun.runtime.cluster.job_files import JobFiles, fetch_files
 from flowrun.runtime.cluster.remote_workers import RemoteWorkers
 from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 from flowrun.runtime.job_status import JobStatus
@@ -173,12 +173,27 @@ class _JobProcess:
     def _run(self, order: JobRunOrder, jobs: JobsGateway, leases: ExitStack) -> JobProgress:
         submission = order.submission
         files = fetch_files(submission.text.files, jobs.read_file)
+        slots = SessionJobSlots(jobs)
+        place = _own_place(self._plan.listen, order.job_id)
+        workers = RemoteWorkers(place, self._plan.credentials, slots.listen)
+        with WorkerCluster(workers, submission.text, files) as cluster:
+            try:
+                if order.since_ms is None:
+                    slots.begin(submission.slots)  # its workers start while it is compiled
+                return self._run_on(cluster, order, slots, files, leases)
+            finally:
+                slots.end()
+
+    def _run_on(
+        self, cluster: WorkerCluster, order: JobRunOrder, slots: SessionJobSlots, files: JobFiles, leases: ExitStack
+    ) -> JobProgress:
+        submission = order.submission
         compiled = compile_text(submission.text, files.read_file)
         job_graph = compiled.job_graph
         check_fingerprint(job_graph, submission.fingerprint)
         check_runs_elsewhere(job_graph)
         own = None if order.since_ms is None else _own_checkpoint(job_graph, order.since_ms)
-        slots = SessionJobSlots(jobs, 0 if own is None else own[1].checkpoint_id)
+        slots.begin(slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id)
         options = JobStateOptions(
             directory=_directory(job_graph),
             pipeline=submission.text.pipeline,
@@ -191,33 +206,23 @@ class _JobProcess:
             text = at_parallelism(submission.text, parallelism)
             return JobVersion(parallelism, compile_text(text, files.read_file).job_graph, text.pipeline, text)
 
-        workers = RemoteWorkers(
-            _own_place(self._plan.listen, order.job_id),
-            self._plan.credentials,
-            lambda address: slots.begin(address, slots_needed(job_graph)),
+        first = JobVersion(
+            compiled.stream_graph.settings.parallelism, job_graph, submission.text.pipeline, submission.text
         )
-        with WorkerCluster(workers, submission.text, files) as cluster:
-            first = JobVersion(
-                compiled.stream_graph.settings.parallelism, job_graph, submission.text.pipeline, submission.text
-            )
-            rescaling = Rescaling(compile_at, partial(slots.check, cluster), partial(slots.start, cluster))
-            with RescalableJob(
-                start_embedded(job_graph, cluster=cluster, state=options), first, options, rescaling
-            ) as job:
-                self._control = _control(order, job, job_graph)
-                self._job = job
-                try:
-                    while (result := job.wait(_LOOK_MS)) is None:
-                        status = job.status()
-                        if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
-                            leases.close()
-                        if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
-                            job.fail(problem)
-                        if status.state is JobState.RUNNING and status.waits_for is None:
-                            slots.release_idle(cluster)
-                finally:
-                    slots.end()
-                return JobProgress(job.status(), result)
+        rescaling = Rescaling(compile_at, partial(slots.check, cluster), partial(slots.start, cluster))
+        started = start_embedded(job_graph, cluster=cluster, state=options)
+        with RescalableJob(started, first, options, rescaling) as job:
+            self._control = _control(order, job, job_graph)
+            self._job = job
+            while (result := job.wait(_LOOK_MS)) is None:
+                status = job.status()
+                if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
+                    leases.close()
+                if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
+                    job.fail(problem)
+                if status.state is JobState.RUNNING and status.waits_for is None:
+                    slots.release_idle(cluster)
+            return JobProgress(job.status(), result)
 
 
 def _control(order: JobRunOrder, job: RescalableJob, job_graph: JobGraph) -> JobControl:

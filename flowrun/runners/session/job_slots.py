@@ -25,20 +25,29 @@ class SessionJobSlots:
 
     Args:
         jobs: the dispatcher.
-        checkpoint_id: of the checkpoint that the job goes on from, if an earlier process has left one; else 0.
     """
 
-    def __init__(self, jobs: JobsGateway, checkpoint_id: int) -> None:
+    def __init__(self, jobs: JobsGateway) -> None:
         self._jobs = jobs
-        self._checkpoint_id = checkpoint_id
+        self._checkpoint_id = 0
         self._lock = threading.Lock()
         self._place = ""
         self._needed = 0
 
-    def begin(self, place: Address, slots: int) -> None:
-        """Workers may connect now: ask for slots."""
+    def listen(self, place: Address) -> None:
+        """Workers may connect now, there."""
         self._place = str(place)
-        self._require(slots)
+
+    def begin(self, slots: int, checkpoint_id: int = 0) -> None:
+        """Ask for the slots that the job needs at first, unless it has.
+
+        Args:
+            slots: how many.
+            checkpoint_id: of the checkpoint that the job goes on from, if an earlier process has left one; else 0.
+        """
+        if (slots, checkpoint_id) != (self._needed, self._checkpoint_id):
+            self._checkpoint_id = checkpoint_id
+            self._require(slots)
 
     def check(self, cluster: WorkerCluster, job_graph: JobGraph) -> None:
         """Get the slots that a job graph needs, beside what the present one has; for `Rescaling`.

@@ -71,6 +71,7 @@ class JobSubmission:
         restore_from: a savepoint or checkpoint, as an absolute path or a URI; None: the job starts without state.
         allow_non_restored: whether state of operators that the pipeline no longer has is dropped.
         committed_after: the value of an `AfterRestore`.
+        slots: that it needs when it begins, so that workers can start while it is compiled; 0: that is known only then.
     """
 
     name: str
@@ -79,6 +80,7 @@ class JobSubmission:
     restore_from: str | None = None
     allow_non_restored: bool = False
     committed_after: str = "refuse"
+    slots: int = 0
 
 
 @record
