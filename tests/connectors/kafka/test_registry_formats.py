@@ -84,3 +84,28 @@ def test_changes_go_through_a_topic(
     )
     lines = [json.loads(line) for p in (tmp_path / "out").rglob("*.json") for line in p.read_text().splitlines()]
     assert sorted((r["user"], r["total"]) for r in lines) == [("a", 4), ("b", 2)]
+
+
+def test_a_registry_that_is_gone_or_lets_nobody_in_is_one_clear_error(
+    kafka: KafkaBroker,
+    schema_registry: SchemaRegistryServer,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    topic = kafka.create_topic(1)
+    kafka.produce(topic, [b"\0\0\0\0\1\x02\x02"])
+    ids = "CREATE TABLE ids (id BIGINT) WITH ('connector' = 'blackhole');\nINSERT INTO ids SELECT id FROM t;"
+
+    def said(url: str) -> str:
+        avro = ("'format' = 'avro-confluent'", f"'avro-confluent.url' = '{url}'")
+        password = "'avro-confluent.basic-auth.user-info' = 'ann:sesame-99'"
+        script = table("t", "id BIGINT", kafka.bootstrap, topic, *avro, password, BOUNDED) + ids
+        return flowrun(tmp_path, script, code=1)
+
+    gone = said("http://127.0.0.1:1")
+    assert "the schema registry at http://127.0.0.1:1 cannot be asked" in gone
+    schema_registry.let_in("ann", "another")
+    refused = said(schema_registry.url)
+    assert f"the schema registry at {schema_registry.url} lets nobody in: Unauthorized" in refused
+    for text in (gone, refused):
+        assert "Traceback" not in text
+        assert "sesame" not in text
