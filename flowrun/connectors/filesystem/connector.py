@@ -11,6 +11,7 @@ from flowrun.connectors.filesystem.partition_commit import OPTIONS as PARTITION_
 from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME
 from flowrun.connectors.filesystem.sink import create_sink
 from flowrun.connectors.filesystem.source import create_source
+from flowrun.connectors.filesystem.store_options import STORE_OPTIONS
 from flowrun.connectors.formats.registry import ERROR_OPTIONS, FILE_FORMATS
 from flowrun.core.options import Option, OptionType
 
@@ -45,6 +46,7 @@ SOURCE_OPTIONS = (
         minimum=1,
     ),
     _DEFAULT_NAME,
+    *STORE_OPTIONS,
     *ERROR_OPTIONS,
 )
 
@@ -95,6 +97,7 @@ SINK_OPTIONS = (
         default=16,
         minimum=1,
     ),
+    *STORE_OPTIONS,
     *PARTITION_COMMIT_OPTIONS,
     _DEFAULT_NAME,
 )

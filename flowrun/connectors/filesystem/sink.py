@@ -113,7 +113,7 @@ def create_sink(table: TableDefinition) -> FileSink:
     used.check(stored, table.options)
     if isinstance(used, RecordFormat):
         used.create_encoder(stored, table.options)  # so that wrong options are refused now, not when the job runs
-    location = location_of(table.options.text("path"))
+    location = location_of(table.options.text("path"), table.options)
     if location.is_local and os.path.isfile(location.local_path):
         raise OptionError("path", f"path '{location.text}' is a file, but a sink writes a folder of files")
     partitions = table.schema.select(table.partition_keys)

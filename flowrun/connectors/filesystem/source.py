@@ -98,7 +98,7 @@ def create_source(table: TableDefinition) -> FileSource:
         "format.dead-letter.path"
     ):
         raise OptionError("format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path")
-    location = location_of(table.options.text("path"))
+    location = location_of(table.options.text("path"), table.options)
     pattern = cast("str | None", table.options.get("source.path.regex-pattern"))
     check_pattern(pattern)
     if table.options.get("source.monitor-interval") is None:

@@ -14,6 +14,8 @@ from dataclasses import field
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from flowrun.connectors.filesystem.store_options import Store, store_of
+from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, OptionError, did_you_mean
 
@@ -43,13 +45,15 @@ class TablePath:
     Attributes:
         text: the path.
         folder: the folder that a relative path from another process starts from; empty: the working directory.
+        store: the object store of a URI, as options describe it; None: the URI and the environment say where it is.
     """
 
     text: str
     folder: str = field(default="", compare=False, repr=False)
+    store: Store | None = None
 
-    def __reduce__(self) -> tuple[type[TablePath], tuple[str, str]]:
-        return TablePath, (self.text, self.folder or os.getcwd() if self.is_local else "")
+    def __reduce__(self) -> tuple[type[TablePath], tuple[str, str, Store | None]]:
+        return TablePath, (self.text, self.folder or os.getcwd() if self.is_local else "", self.store)
 
     @property
     def is_local(self) -> bool:
@@ -94,6 +98,8 @@ class TablePath:
             text = text[: _first_wildcard(text)].rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         if self.is_local:
             return pafs.LocalFileSystem(), TablePath(text, self.folder).local_path
+        if self.store is not None:
+            return self.store.open(), text.partition("://")[2].rstrip("/")
         try:
             filesystem, path = pafs.FileSystem.from_uri(text + parameters)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -158,17 +164,21 @@ def _bracket(inside: str) -> str:
     return whole[: whole.rindex(")") + 1]  # without the end of the text that `fnmatch` adds
 
 
-def location_of(path: str) -> TablePath:
+def location_of(path: str, options: Options | None = None) -> TablePath:
     """The location of a `path` option.
 
+    Args:
+        path: the option's value.
+        options: of the table, which may say of a store where it is.
+
     Raises:
-        OptionError: the text is empty, which would mean the working directory, or has a NUL character.
+        OptionError: the text is empty, which would mean the working directory, or has a NUL character, or options of a store do not fit.
     """
     if not path.strip():
         raise OptionError("path", "option 'path' is empty", hint="write . for the working directory")
     if "\0" in path:
         raise OptionError("path", "option 'path' has a NUL character, which no path can have", hint="take it out")
-    return TablePath(path)
+    return TablePath(path, store=None if options is None else store_of(options, path))
 
 
 def check_pattern(pattern: str | None) -> None:
