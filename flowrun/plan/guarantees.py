@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from flowrun.api.sink import Sink as SinkDescription
 from flowrun.api.source import Boundedness, Delivery, Source
+from flowrun.connectors.registry import connector_named
 from flowrun.connectors.staged.commit import waits_for_checkpoints
 from flowrun.core.record import record
 from flowrun.core.recovery import CheckpointSettings, RestartSettings
@@ -19,13 +20,22 @@ from flowrun.plan.tables import create_sink, create_source
 AT_LEAST_ONCE_MODE = "at_least_once"
 
 
+_GUARANTEE, _EXACTLY_ONCE = "sink.delivery-guarantee", "exactly-once"
+"""The option by which sinks of several connectors promise more."""
+
+
 @record
 class Endpoint:
-    """A source or sink by the user's name, with its connector and what that can promise."""
+    """A source or sink by the user's name, with its connector and what that can promise.
+
+    Attributes:
+        offers_exactly_once: of a sink: whether an option would have it promise more.
+    """
 
     name: str
     connector: str
     delivery: Delivery
+    offers_exactly_once: bool = False
 
 
 @record
@@ -87,7 +97,11 @@ def sink_guarantee(
     if checkpoint.mode == AT_LEAST_ONCE_MODE:
         repeated.append("checkpoint mode at_least_once: state may count rows twice")
     if sink.delivery is Delivery.AT_LEAST_ONCE:
-        repeated.append(f"connector {sink.connector} cannot take back rows")
+        repeated.append(
+            f"connector {sink.connector} writes rows as they come, unless '{_GUARANTEE}' = '{_EXACTLY_ONCE}'"
+            if sink.offers_exactly_once
+            else f"connector {sink.connector} cannot take back rows"
+        )
     if lost and repeated:
         return SinkGuarantee(sink.name, None, (*lost, *repeated))
     if lost or repeated:
@@ -147,7 +161,9 @@ def _batch_guarantee(sink: Sink) -> SinkGuarantee:
 
 
 def _endpoint(table: TableReference, delivery: Delivery) -> Endpoint:
-    return Endpoint(table.name, table.connector, delivery)
+    options = connector_named(table.connector).sink_options
+    offers = any(o.name == _GUARANTEE and _EXACTLY_ONCE in o.choices for o in options)
+    return Endpoint(table.name, table.connector, delivery, offers)
 
 
 def _scans(sink: Sink) -> list[Scan]:

@@ -29,6 +29,14 @@ RESTART = RestartSettings("fixed_delay")
         (COMMITTED, [FILES, FILES], EXACT, RESTART, True, "exactly once"),
         (PRINTED, [FILES], EXACT, None, True, "at least once — connector print cannot take back rows"),
         (
+            replace(PRINTED, connector="jdbc", offers_exactly_once=True),
+            [FILES],
+            EXACT,
+            None,
+            True,
+            "at least once — connector jdbc writes rows as they come, unless 'sink.delivery-guarantee' = 'exactly-once'",
+        ),
+        (
             COMMITTED,
             [FILES],
             LEAST,

@@ -23,7 +23,11 @@ EXACTLY = ", 'sink.delivery-guarantee' = 'exactly-once'"
     ("settings", "guarantee", "promised"),
     [
         (CHECKPOINTS, EXACTLY, "sink 'b': exactly once"),
-        (CHECKPOINTS, "", "sink 'b': at least once — connector jdbc cannot take back rows"),
+        (
+            CHECKPOINTS,
+            "",
+            "sink 'b': at least once — connector jdbc writes rows as they come, unless 'sink.delivery-guarantee' = 'exactly-once'",
+        ),
         (
             RESTART,
             EXACTLY,
