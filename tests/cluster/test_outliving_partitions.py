@@ -108,7 +108,7 @@ def ends_well(folder: Path, run: Process, *, reads: int | None = ROWS) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", in_ci([1, 2, 3], 2))
 def test_a_worker_that_has_written(tmp_path: Path, parallelism: int) -> None:
     with started("run", write(tmp_path, parallelism, "reading"), "--workers", 2, "--no-live", cwd=tmp_path) as run:
         comes_to(tmp_path, "reading", run)

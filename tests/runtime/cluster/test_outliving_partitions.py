@@ -23,6 +23,7 @@ from flowrun.runtime.jobmaster import job_master
 from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.lifecycle import JobState
 from tests.runtime.cluster.thread_workers import ThreadWorker, ThreadWorkers
+from tests.slices import everyday
 
 ROWS = 20_000
 """Of each source subtask."""
@@ -138,8 +139,10 @@ def kill(run: Run, halt: Halt, victim: ThreadWorker) -> None:
     victim.executor.close()
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-@pytest.mark.parametrize(("workers", "hosts"), [(2, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("parallelism", "workers", "hosts"),
+    everyday([(p, workers, hosts) for workers, hosts in ((2, 1), (4, 2)) for p in (2, 3, 1)], 3),
+)
 def test_what_a_dead_worker_had_finished_is_read_where_it_is(parallelism: int, workers: int, hosts: int) -> None:
     halt = Halt()
     stages = Stages(parallelism, second=halt)
@@ -152,7 +155,7 @@ def test_what_a_dead_worker_had_finished_is_read_where_it_is(parallelism: int, w
     stages.check_rows()
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", everyday([1, 2, 3], 3))
 def test_what_a_worker_was_writing_when_it_died_is_written_again(parallelism: int) -> None:
     halt = Halt(after=5)
     stages = Stages(parallelism, first=halt)
@@ -164,7 +167,7 @@ def test_what_a_worker_was_writing_when_it_died_is_written_again(parallelism: in
     stages.check_rows()
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("parallelism", everyday([2, 1], 2))
 def test_a_host_that_comes_back_in_time_still_has_them(parallelism: int) -> None:
     """Its only worker died, as that of a task manager with one slot; the next one takes a moment."""
     halt = Halt()
@@ -180,7 +183,7 @@ def test_a_host_that_comes_back_in_time_still_has_them(parallelism: int) -> None
     stages.check_rows()
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("parallelism", everyday([2, 1], 2))
 def test_what_is_lost_with_its_host_is_written_again(parallelism: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_master, "HOST_RETURNS_WITHIN_MS", 100)
     halt = Halt()
@@ -216,8 +219,13 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("spoil", [Path.unlink, damage, lambda path: path.write_bytes(path.read_bytes()[:-1])])
-@pytest.mark.parametrize("parallelism", [1, 3])
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "parallelism"), everyday([(spoil, p) for p in (3, 1) for spoil in (damage, Path.unlink, shorten)], 4)
+)
 def test_files_that_are_gone_or_damaged_are_written_again(spoil: Callable[[Path], object], parallelism: int) -> None:
     spoiling = Spoiling(spoil)
     stages = Stages(parallelism, second=spoiling)

@@ -16,6 +16,7 @@ from flowrun.runtime.network.blocking import BlockingSubpartition, StoredPartiti
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES
 from flowrun.runtime.network.partition_files import SubpartitionPath, check_all, checksum, remove_partition
 from flowrun.runtime.network.subpartition import ANY_CREDIT, Data
+from tests.examples import examples
 
 PARTITION = PartitionId("d-e-0", 3)
 
@@ -90,6 +91,7 @@ def test_a_job_that_is_over_is_written_nothing_for(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@examples(25)
 @given(position=st.integers(0, 10**9), bit=st.integers(0, 7))
 def test_every_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, position: int, bit: int) -> None:
     folder = tmp_path_factory.mktemp("files")
@@ -100,6 +102,7 @@ def test_every_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, 
         read(folder)
 
 
+@examples(25)
 @given(size=st.integers(0, 10**9), more=st.booleans())
 def test_a_file_that_is_shorter_or_longer_is_noticed(
     tmp_path_factory: pytest.TempPathFactory, size: int, more: bool
