@@ -9,7 +9,7 @@ import click
 from flowrun.api.connector import Connector
 from flowrun.api.source import Delivery
 from flowrun.connectors.formats.registry import format_options
-from flowrun.connectors.reference import abilities, default_text
+from flowrun.connectors.reference import abilities, default_text, own_lookup_options
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
 
@@ -26,7 +26,8 @@ def connectors(name: str | None, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(_as_json(connector), indent=2))
         return
-    roles = [r for r, make in (("source", connector.create_source), ("sink", connector.create_sink)) if make]
+    made = (("source", connector.create_source), ("sink", connector.create_sink), ("lookup", connector.create_lookup))
+    roles = [role for role, make in made if make]
     click.echo(f"{connector.name} ({', '.join(roles)}): {connector.summary}")
     if connector.formats:
         click.echo(f"formats: {', '.join(connector.formats)}")
@@ -39,7 +40,12 @@ def connectors(name: str | None, output: str) -> None:
             click.echo(f"as a {role}, with checkpoints: {delivery.value}")
     for line in (*abilities(connector), *([connector.notes] if connector.notes else [])):
         click.echo(line)
-    for role, options in (("source", connector.source_options), ("sink", connector.sink_options)):
+    declared = (
+        ("source", connector.source_options),
+        ("sink", connector.sink_options),
+        ("lookup", own_lookup_options(connector)),
+    )
+    for role, options in declared:
         if options:
             click.echo(f"\n{role} options:")
             _show_options(options)
@@ -124,4 +130,5 @@ def _as_json(connector: Connector) -> dict[str, object]:
         "columns": None if connector.default_schema is None else str(connector.default_schema),
         "source_options": options(connector.source_options),
         "sink_options": options(connector.sink_options),
+        "lookup_options": options(connector.lookup_options),
     }

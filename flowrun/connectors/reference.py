@@ -34,6 +34,8 @@ def reference_markdown() -> str:
                 sections.append(f"### {name} as a {role}\n\n" + option_table(declared))
             elif (connector.create_source if role == "source" else connector.create_sink) is not None:
                 sections.append(f"### {name} as a {role}\n\nNo options.\n")
+        if connector.create_lookup is not None and own_lookup_options(connector):
+            sections.append(f"### {name} in a lookup join\n\n" + option_table(own_lookup_options(connector)))
     for name in format_names():
         found = format_named(name)
         sections.append(f"## Format {name}\n\n{found.summary}\n")
@@ -54,6 +56,12 @@ def abilities(connector: Connector) -> list[str]:
     if connector.writable_metadata:
         found.append(f"Metadata columns that can be written: {_keys(connector.writable_metadata)}.")
     return found
+
+
+def own_lookup_options(connector: Connector) -> tuple[Option, ...]:
+    """The options of its lookups that its sources do not have, too. Those of every lookup join are not among them."""
+    of_sources = {o.name for o in connector.source_options}
+    return tuple(o for o in connector.lookup_options if o.name not in of_sources)
 
 
 def _keys(metadata: Iterable[tuple[str, DataType]]) -> str:
