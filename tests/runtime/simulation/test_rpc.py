@@ -285,11 +285,10 @@ class Calls(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def vanish(self, pick: int) -> None:
-        """The machine of a member is gone, without a word; another process takes its place."""
+        """The machine of a member is gone, without a word; another process, whose name is its own, takes its place."""
         place = pick % len(self.world.members)
-        gone = self.world.members[place]
-        gone.process.die()
-        self.world.members[place] = Member(self.world, gone.name)
+        self.world.members[place].process.die()
+        self.world.members[place] = Member(self.world, f"m{next(self.world.numbers)} instead")
 
     @precondition(lambda self: not self.world.is_cut)
     @rule(ms=st.sampled_from([500, 20_000, 120_000]))
