@@ -67,9 +67,14 @@ REPORTED = ("--log-level", "info")
 """So that the roles say what they have got back."""
 
 
+def check_slots_came_back(said: str) -> None:
+    """As the job manager says at the end of the job."""
+    assert re.findall(r"has given back its slots: (\d+) are in use, (\d+) lost", said)[-1:] == [("0", "0")], said
+
+
 def check_all_came_back(said: str) -> None:
     """Slots and network buffers, as the job manager and its workers say themselves at the end of the job."""
-    assert re.findall(r"has given back its slots: (\d+) are in use, (\d+) lost", said)[-1:] == [("0", "0")], said
+    check_slots_came_back(said)
     assert "has got back all network buffers of job 'counted'" in said, said
     assert "has not got back" not in said, said
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.struck import MANAGER, WORKER
-from tests.cluster.test_struck import COUNTS, cases, wait_until_struck
+from tests.cluster.test_struck import COUNTS, REPORTED, cases, check_slots_came_back, wait_until_struck
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
 from tests.end_to_end.processes import begun, checkpoints, started, wait_for
 from tests.spark.streams.executors import QUICK, STARTS_WITHIN_S, Process, all_end, descendants
@@ -58,7 +58,19 @@ def struck(folder: Path, phase: str, fate: str, file: Path) -> Iterator[Process]
     settings = [part for name, value in variables.items() for part in ("--conf", f"spark.executorEnv.{name}={value}")]
     if phase in MANAGER:
         settings = []
-    run = ("run", file, "--on", "spark", "--spark-master", LOCAL_CLUSTER, "--patience", "5m", "--no-live", *QUICK)
+    run = (
+        "run",
+        file,
+        "--on",
+        "spark",
+        "--spark-master",
+        LOCAL_CLUSTER,
+        "--patience",
+        "5m",
+        "--no-live",
+        *QUICK,
+        *REPORTED,
+    )
     words = ["-m", "tests.cluster.struck", phase, number, count, *run, *settings]
     with begun([str(word) for word in words], cwd=folder) as process:
         yield process
@@ -73,6 +85,7 @@ def test_a_task_executor(tmp_path: Path, phase: str, fate: str) -> None:
         _, said = run.communicate(timeout=ENDS_WITHIN_S)
         assert run.returncode == 0, said
         assert fate == "paused" or "restarts: " in said, said
+        check_slots_came_back(said)
         assert all_end(everything)
     check_counts(tmp_path, ROWS)
 
