@@ -175,7 +175,8 @@ class KafkaBroker:
         """Write messages, and wait until they are there. `more` goes to `Producer.produce`."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1, "acks": "all"})
+        limits = {"queue.buffering.max.messages": 10_000_000, "queue.buffering.max.kbytes": 2_000_000}
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1, "acks": "all", **limits})
         for i, value in enumerate(values):
             key = None if keys is None else keys[i]
             producer.produce(topic, value, key, partition, **more)
