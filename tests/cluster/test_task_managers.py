@@ -18,7 +18,7 @@ Process = subprocess.Popen[str]
 
 
 def test_a_job_runs_on_task_managers_and_survives_them(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=30_000)
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=30_000, rate=4_000)
     with cluster(tmp_path, file) as (run, managers):
         wait_for(lambda: newest(tmp_path), run)
         for session in children(managers[0].pid):

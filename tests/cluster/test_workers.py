@@ -49,7 +49,7 @@ def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
     tmp_path: Path, seed: int, unaligned: bool
 ) -> None:
     chance = random.Random(seed)
-    file = write_pipeline(tmp_path, CHECKPOINTS % str(unaligned).lower())
+    file = write_pipeline(tmp_path, CHECKPOINTS % str(unaligned).lower(), rate=8_000)
     with started("run", file, "--workers", 2, cwd=tmp_path) as run:
         workers_of(run)
         for _ in range(3):
