@@ -67,7 +67,7 @@ def end(cluster: Session) -> str:
     for manager in cluster.managers:
         manager.send_signal(signal.SIGTERM)
         manager.communicate(timeout=20)
-    assert not any(map(is_alive, processes))
+    assert all_gone(processes)
     return said
 
 

@@ -102,7 +102,7 @@ def owner_digits(owner: str) -> str:
     """The owner of a writer as the names of its files tell it.
 
     >>> owner_digits("some lineage")
-    'f3ba33fac1a7'
+    '7702eabb9493'
     """
     return hashlib.sha256(owner.encode()).hexdigest()[:12]
 

@@ -31,7 +31,7 @@ def bulk(values: pa.Array) -> pa.Array:
     r"""Values as bulk strings: `$3⏎abc⏎`.
 
     >>> bulk(pa.array([b"abc", b""])).to_pylist()
-    [b'$3\\r\\nabc\\r\\n', b'$0\\r\\n\\r\\n']
+    [b'$3\r\nabc\r\n', b'$0\r\n\r\n']
     """
     lengths = pc.cast(pc.cast(pc.binary_length(values), pa.string()), pa.binary())
     return _joined(b"$", lengths, _LINE, values, _LINE)
@@ -41,7 +41,7 @@ def word(text: bytes) -> bytes:
     r"""One bulk string.
 
     >>> word(b"SET")
-    b'$3\\r\\nSET\\r\\n'
+    b'$3\r\nSET\r\n'
     """
     return b"$%d\r\n%s\r\n" % (len(text), text)
 
@@ -50,7 +50,7 @@ def command(*words: bytes) -> bytes:
     r"""One command.
 
     >>> command(b"GET", b"k")
-    b'*2\\r\\n$3\\r\\nGET\\r\\n$1\\r\\nk\\r\\n'
+    b'*2\r\n$3\r\nGET\r\n$1\r\nk\r\n'
     """
     return b"*%d\r\n" % len(words) + b"".join(map(word, words))
 
@@ -59,7 +59,7 @@ def commands_of(words: Sequence[bytes | pa.Array]) -> pa.Array:
     r"""A command for each row, of words that are the same in all rows and words that differ.
 
     >>> commands_of([b"DEL", pa.array([b"k"])]).to_pylist()
-    [b'*2\\r\\n$3\\r\\nDEL\\r\\n$1\\r\\nk\\r\\n']
+    [b'*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n']
     """
     pieces: list[bytes | pa.Array] = [b"*%d\r\n" % len(words)]
     for part in words:
@@ -100,7 +100,7 @@ def stream_commands(key: bytes, fields: Sequence[tuple[bytes, pa.Array]]) -> pa.
     r"""XADD for each row, with its columns as fields. NULL fields are left out; a row of NULLs alone has its first field, empty.
 
     >>> stream_commands(b"s", [(b"f", pa.array([b"v"]))]).to_pylist()[0][:20]
-    b'*5\\r\\n$4\\r\\nXADD\\r\\n$1\\r\\n'
+    b'*5\r\n$4\r\nXADD\r\n$1\r\ns\r'
     """
     some = reduce(pc.or_, [pc.is_valid(values) for _, values in fields])
     first, values = fields[0]

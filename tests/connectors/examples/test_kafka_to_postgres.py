@@ -30,19 +30,19 @@ def until(process: subprocess.Popen[bytes], log: Path, holds: Callable[[], bool]
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("ending", ["sql", "yaml"])
+@pytest.mark.parametrize("name", ["kafka_to_postgres.sql", "kafka_to_postgres.yaml"])
 def test_the_pipeline_gives_what_the_data_says(
     kafka: KafkaBroker,
     postgres: PostgresDatabase,
     tmp_path: Path,
-    ending: str,
+    name: str,
 ) -> None:
     for topic in ("orders", "large_orders", "customers"):
         if topic in kafka.admin().list_topics(timeout=10).topics:
             kafka.delete_topic(topic)
     fill(kafka, postgres)
     given = [part for name, value in variables(kafka, postgres).items() for part in ("--var", f"{name}={value}")]
-    path = ROOT / "pipelines" / f"kafka_to_postgres.{ending}"
+    path = ROOT / "pipelines" / name
     log = tmp_path / "log"
     command = [
         sys.executable,
@@ -64,7 +64,7 @@ def test_the_pipeline_gives_what_the_data_says(
         large = sorted(o["order_id"] for o in orders if o["amount"] >= 100)
         until(process, log, lambda: len(kafka.values("large_orders")) >= len(large))
         assert sorted(json.loads(v)["order_id"] for v in kafka.values("large_orders")) == large
-        if ending == "sql":
+        if name.endswith("sql"):
             postgres.execute("UPDATE customers SET tier = 'platinum' WHERE id = 7; DELETE FROM customers WHERE id = 8")
             until(process, log, lambda: len(kafka.values("customers")) >= 102)
             last = {json.loads(m.key())["id"]: m.value() for m in kafka.messages("customers")}
