@@ -204,7 +204,8 @@ class PostgresServer:
     def go_on(self) -> None:
         """Let what stands still go on."""
         for process in self._processes():
-            os.kill(process, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it may end meanwhile
+                os.kill(process, signal.SIGCONT)
 
     def _processes(self) -> list[int]:
         assert self._process is not None
