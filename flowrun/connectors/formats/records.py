@@ -7,9 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn
+from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordEncoder, RefusingEncoder
+from flowrun.api.sink import RowCheck
 from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
+
+
+def message_check(encoder: RecordEncoder, columns: Sequence[str]) -> RowCheck | None:
+    """What looks whether rows can be messages; None: all can. A message may hold what a line may not: it is not the encoder's own check.
+
+    Args:
+        encoder: of the messages.
+        columns: those that it is given of each row.
+    """
+    if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
+        return None
+    names = list(columns)
+
+    def check(rows: pa.RecordBatch) -> None:
+        encoder.encode_messages(rows.select(names))
+
+    return check
 
 
 def batch_of(arrays: Sequence[pa.Array], schema: Schema, rows: int) -> pa.RecordBatch:

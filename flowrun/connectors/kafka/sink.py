@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import RefusingEncoder
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
+from flowrun.connectors.formats.records import message_check
 from flowrun.connectors.kafka.cluster import KafkaCluster, cluster_of
 from flowrun.connectors.kafka.encoding import MESSAGES, MessageEncoder
 from flowrun.connectors.kafka.layout import MessageLayout, layout_of
@@ -88,15 +88,7 @@ class KafkaSink:
     def create_check(self) -> RowCheck | None:
         """A check for values that the format cannot write; None: it can write all values."""
         value = self.layout.value
-        encoder = value.format.create_encoder(value.columns, value.options)
-        if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
-            return None
-        names = list(value.columns.names)
-
-        def check(columns: pa.RecordBatch) -> None:
-            encoder.encode_messages(columns.select(names))
-
-        return check
+        return message_check(value.format.create_encoder(value.columns, value.options), value.columns.names)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """A writer for one subtask."""

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import RefusingEncoder
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
+from flowrun.connectors.formats.records import message_check
 from flowrun.connectors.redis.commands import COMMANDS, command
 from flowrun.connectors.redis.encoding import CommandEncoder
 from flowrun.connectors.redis.layout import RedisLayout, layout_of
@@ -61,11 +61,9 @@ class RedisSink:
     def create_check(self) -> RowCheck | None:
         """A check for values that the format cannot write; None: it can write all values."""
         used = self.layout.record_format
-        encoder = None if used is None else used.create_encoder(self.layout.values, self.layout.options)
-        if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
+        if used is None:
             return None
-        check, places = encoder.check, [self.schema.index(n) for n in self.layout.values.names]
-        return lambda rows: check(rows.select(places))
+        return message_check(used.create_encoder(self.layout.values, self.layout.options), self.layout.values.names)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """One that writes at once, or one whose rows wait beside the checkpoint."""

@@ -135,6 +135,13 @@ def test_options_that_do_not_go_together(given: dict[str, Any], keys: tuple[str,
     assert "word-that-is-secret" not in str(caught.value)
 
 
+def test_a_value_may_have_line_ends_as_it_is_no_line() -> None:
+    schema = Schema.of(v=t.STRING)
+    check = sink(schema, {"type": "list", "key": "all", "format": "raw"}).create_check()
+    assert check is not None
+    check(pa.record_batch({"v": ["a\nb"]}, schema.arrow))
+
+
 def test_lookups_ask_by_the_key() -> None:
     with pytest.raises(OptionError, match="cannot be found by key"):
         lookup(SCHEMA, SCHEMA, {"type": "list", "key": "x", "format": "json"}, "id")
