@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowrun.connectors.jdbc.address import Address
-from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, server_name, translated
+from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, conninfo_value, server_name, translated
 from flowrun.connectors.jdbc.postgres.texts import identifier, literal
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.core.record import record
@@ -155,7 +155,7 @@ class ReplicationConnection:
     def __init__(self, table: CapturedTable) -> None:
         self._table = table
         self._pq = CLIENT.module("psycopg.pq", NEEDED_BY)
-        info = f"{conninfo(table.access)} replication='database' options={_quoted(_SETTINGS)}"
+        info = f"{conninfo(table.access)} replication='database' options={conninfo_value(_SETTINGS)}"
         self._connection: Any = self._pq.PGconn.connect(info.encode())
         if self._connection.status != self._pq.ConnStatus.OK:
             raise self._failed("connect")
@@ -285,7 +285,3 @@ def format_lsn(lsn: int) -> str:
     '1/A'
     """
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -119,7 +119,7 @@ class ChangeAssembler:
         _, places, keys = known
         values, old = change.values, change.old
         if change.kind == _UPDATE and old is not None:
-            if any(isinstance(values[k], Unchanged) is False and old[k] != values[k] for k in keys):
+            if any(not isinstance(values[k], Unchanged) and old[k] != values[k] for k in keys):
                 self._put([_known(old[p]) for p in places], _DELETE)
             values = [o if isinstance(v, Unchanged) else v for v, o in zip(values, old, strict=True)]
         row = [values[p] for p in places]

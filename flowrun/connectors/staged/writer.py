@@ -46,8 +46,6 @@ class StagedWriter:
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_rows = 0
         self._count = 0
-        self._prepared: list[str] = []
-        """Names of files that are complete and not handed to the committer yet."""
         self._submitted: list[str] = []
         """Names of files that the committer was asked to commit, and that were there when this was last looked at."""
 
@@ -106,7 +104,6 @@ class StagedWriter:
         except BaseException:
             file.abandon()
             raise
-        self._prepared.append(staged.name)
         return (committable_of(self._context.staging, staged, self._writer, self._number()),)
 
     def rolled(self) -> Sequence[Committable]:
@@ -115,9 +112,7 @@ class StagedWriter:
 
     def submitted(self, committables: Sequence[Committable]) -> None:
         """The committer has these now."""
-        names = [c.commit_id for c in committables]
-        self._prepared = [name for name in self._prepared if name not in names]
-        self._submitted += names
+        self._submitted += [c.commit_id for c in committables]
 
     def close(self) -> None:
         """Remove the file that was never completed; idempotent."""

@@ -46,10 +46,15 @@ def conninfo(access: Access) -> str:
     }
     user, password = access.user or address.user, access.password or address.password
     chosen |= {**({"user": user} if user else {}), **({"password": password} if password else {}), **_KEEPALIVES}
-    return " ".join(f"{name}={_conninfo_value(value)}" for name, value in chosen.items())
+    return " ".join(f"{name}={conninfo_value(value)}" for name, value in chosen.items())
 
 
-def _conninfo_value(value: str) -> str:
+def conninfo_value(value: str) -> str:
+    r"""A value as libpq reads it in a connection string.
+
+    >>> conninfo_value("it's")
+    "'it\\'s'"
+    """
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
