@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.arrays import Integers
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 
 MIN_TIMESTAMP = -(2**63)
@@ -35,6 +35,16 @@ class RowKind(IntEnum):
     def symbol(self) -> str:
         """The short form: +I, -U, +U or -D."""
         return ("+I", "-U", "+U", "-D")[self]
+
+
+def removals(kinds: pa.Int8Array) -> Bools:
+    """For each row of these kinds whether it takes something away (−U, −D), or else puts something there (+I, +U).
+
+    >>> removals(pa.array([0, 1, 2, 3], pa.int8())).tolist()
+    [False, True, False, True]
+    """
+    found: Bools = (kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+    return found
 
 
 @record(eq=False)

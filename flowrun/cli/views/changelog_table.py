@@ -32,7 +32,7 @@ from flowrun.connectors.formats.registry import prefixed_options
 from flowrun.connectors.live_rows import RowListener, listening
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.connectors.row_text import column_text
-from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.elements import RecordBatch, RowKind, removals
 from flowrun.core.options import parse_options
 from flowrun.core.printable import printable
 from flowrun.core.schema import Field, Schema
@@ -98,7 +98,7 @@ class ResultTable:
             self.changes += batch.num_rows
             if self._updating:
                 kinds = batch.row_kinds
-                removes = None if kinds is None else (kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+                removes = None if kinds is None else removals(kinds)
                 self._rows.add(batch.columns, removes)
                 return
             self._count += batch.num_rows

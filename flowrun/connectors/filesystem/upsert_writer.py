@@ -23,7 +23,7 @@ from flowrun.connectors.filesystem.table_path import list_files
 from flowrun.connectors.filesystem.writer import check_not_null
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.core.arrays import Int32s
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, removals
 from flowrun.state.key_groups import key_groups
 
 
@@ -106,9 +106,7 @@ class UpsertWriter:
         if not columns.num_rows:
             return
         check_not_null(columns, self._output.schema)
-        removes = None
-        if batch.row_kinds is not None:
-            removes = (batch.row_kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+        removes = None if batch.row_kinds is None else removals(batch.row_kinds)
         self._dirty.update(np.unique(self._buckets(columns)).tolist())
         self._rows.add(columns, removes)
 

@@ -13,7 +13,7 @@ from flowrun.api.format import ChangeEncoder, RecordEncoder
 from flowrun.connectors.kafka.layout import MessageLayout
 from flowrun.connectors.newest_rows import key_numbers
 from flowrun.core.arrays import Bools, Integers
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, removals
 from flowrun.core.schema import Schema
 from flowrun.core.types import BYTES, STRING, DataType, map_of, timestamp_ltz
 from flowrun.errors import DataError
@@ -85,7 +85,7 @@ class MessageEncoder:
             if len(last) < rows.num_rows:
                 places = pa.array(last)
                 rows, kinds = rows.take(places), None if kinds is None else kinds.take(places)
-        removes = None if kinds is None else (kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+        removes = None if kinds is None else removals(kinds)
         self._check(rows, removes)
         count = rows.num_rows
         found: dict[str, pa.Array] = {f.name: pa.nulls(count, f.type) for f in MESSAGES}

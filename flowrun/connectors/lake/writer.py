@@ -13,7 +13,7 @@ from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.lake.changes import OPERATION, last_changes
 from flowrun.connectors.lake.committables import Content, Handed, file_name, writer_name
 from flowrun.connectors.lake.storage import TableStorage, close_quietly, failure
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, removals
 from flowrun.errors import UnsupportedPlanError
 
 MAX_OPEN_FILES = 128
@@ -310,9 +310,7 @@ class ChangeWriter(_Writer):
         if not batch.num_rows:
             return
         kinds = batch.row_kinds
-        removes = (
-            np.zeros(batch.num_rows, np.bool_) if kinds is None else (kinds.to_numpy(zero_copy_only=False) & 1) == 1
-        )
+        removes = np.zeros(batch.num_rows, np.bool_) if kinds is None else removals(kinds)
         self._pending.append(batch.columns.append_column(OPERATION, pa.array(removes)))
         self._pending_bytes += batch.columns.nbytes
         if self._pending_bytes >= _CHANGE_BYTES:

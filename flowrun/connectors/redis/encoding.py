@@ -15,7 +15,7 @@ from flowrun.connectors.redis.commands import (
     stream_commands,
 )
 from flowrun.connectors.redis.layout import RedisLayout, RedisType
-from flowrun.core.elements import RecordBatch
+from flowrun.core.elements import RecordBatch, removals
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError
 
@@ -51,7 +51,7 @@ class CommandEncoder:
         rows = batch.columns
         removes = None
         if batch.row_kinds is not None:
-            removes = pa.array((batch.row_kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_))
+            removes = pa.array(removals(batch.row_kinds))
         self._check(rows, removes)
         values = rows.select(self._values)
         kind = self._layout.type

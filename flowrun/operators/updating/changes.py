@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.core.arrays import Bools
-from flowrun.core.elements import RecordBatch, RowKind
+from flowrun.core.elements import RecordBatch, RowKind, removals
 from flowrun.operators.keyed.equality import rows_equal
 
 """By `RowKind`: whether a row of the kind adds or removes."""
@@ -28,7 +28,7 @@ def only_adds(batch: RecordBatch) -> bool:
     """
     if batch.row_kinds is None:
         return True
-    return not (batch.row_kinds.to_numpy() & 1).any()
+    return not removals(batch.row_kinds).any()
 
 
 def added(batch: RecordBatch) -> Bools:
@@ -39,8 +39,7 @@ def added(batch: RecordBatch) -> Bools:
     """
     if batch.row_kinds is None:
         return np.ones(batch.num_rows, np.bool_)
-    adds: Bools = (batch.row_kinds.to_numpy() & 1) == 0
-    return adds
+    return ~removals(batch.row_kinds)
 
 
 def change_batch(

@@ -21,6 +21,7 @@ from flowrun.connectors.formats.avro.schema_registry import schema_registry
 from flowrun.connectors.formats.avro.types import check_types, table_record
 from flowrun.connectors.formats.changes import inserts, row_type
 from flowrun.connectors.formats.debezium_json import EVENTS
+from flowrun.core.elements import removals
 from flowrun.core.options import Options
 from flowrun.core.schema import Schema
 from flowrun.core.types import STRING, with_required
@@ -80,7 +81,7 @@ class DebeziumAvroEncoder:
 
     def encode_change_messages(self, columns: pa.RecordBatch, kinds: pa.Int8Array) -> pa.Array:
         """A record for each change. It raises the errors of `Registration.head`."""
-        removed = (kinds.to_numpy(zero_copy_only=False) & 1).astype(np.bool_)
+        removed = removals(kinds)
         fields = list(self._image)
         before = pa.StructArray.from_arrays(columns.columns, fields=fields, mask=pa.array(~removed))
         after = pa.StructArray.from_arrays(columns.columns, fields=fields, mask=pa.array(removed))
