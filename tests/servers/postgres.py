@@ -30,6 +30,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.servers.needed import give_up
+
 USER = "flowrun"
 _ADMINISTRATION = "postgres"
 _START_TIMEOUT_S = 60.0
@@ -282,10 +284,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     """The server that tests of this process share. Where the machine has none tests are skipped, but not in CI."""
     binaries = binaries_folder()
     if binaries is None:
-        reason = "no PostgreSQL on this machine: apt-get install postgresql"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        give_up("no PostgreSQL on this machine: apt-get install postgresql")
     server = PostgresServer(binaries, Path(tempfile.mkdtemp(prefix="flowrun-postgres-")))
     try:
         server.start()

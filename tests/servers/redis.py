@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.servers.kafka import free_ports
+from tests.servers.needed import give_up
 
 PASSWORD = "redis-secret-word"
 _START_TIMEOUT_S = 30
@@ -72,10 +72,7 @@ class RedisServerProcess:
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServerProcess]:
     """The server of the test run. Who stops it must start it again."""
     if shutil.which("redis-server") is None:
-        reason = "there is no redis-server: .ci/install_servers installs it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        give_up("there is no redis-server: .ci/install_servers installs it")
     server = RedisServerProcess(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server
