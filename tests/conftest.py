@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""What holds for all tests, and what each of them may ask for: the servers and Spark, of which a process starts one of each at most."""
 
 import os
 from collections.abc import Iterator
@@ -7,6 +7,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from flowrun.masking import forget_secrets
+from tests.servers.kafka import kafka
+from tests.servers.postgres import postgres, postgres_server
+from tests.servers.redis import redis_client, redis_server
+from tests.servers.s3 import s3
+from tests.servers.schema_registry import schema_registry
+from tests.spark.session_fixture import spark
+
+__all__ = ["kafka", "postgres", "postgres_server", "redis_client", "redis_server", "s3", "schema_registry", "spark"]
 
 # The same examples on every run, so that a red build is a changed program; `make soak` looks for new ones.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -233,6 +233,7 @@ num.io.threads=2
 num.recovery.threads.per.data.dir=1
 background.threads=2
 log.cleaner.enable=false
+log.retention.ms=-1
 offsets.topic.num.partitions=2
 offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=2

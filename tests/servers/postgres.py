@@ -1,9 +1,5 @@
 """A PostgreSQL server for tests: from the binaries of Debian's package `postgresql`, or of any other installation on the PATH.
 
-A folder of tests gets it by a line in its conftest.py:
-
-    from tests.servers.postgres import postgres, postgres_server  # noqa: F401
-
 `postgres` is a fresh database for one test, `postgres_server` the server behind it, which the tests of a process share. It listens on
 the loopback interface only, takes passwords only, and has logical decoding and prepared transactions. Nothing waits for the disk
 (`fsync=off`): what is committed survives `kill`, though not a failure of the machine.

@@ -1,9 +1,5 @@
 """A schema registry for tests: a small HTTP server that speaks Confluent's protocol, as far as clients use it.
 
-A folder of tests gets it by a line in its conftest.py:
-
-    from tests.servers.schema_registry import schema_registry  # noqa: F401
-
 It keeps schemas in memory, refuses new versions of a subject that cannot read what the last one wrote (BACKWARD), and can ask for a
 password or token. Confluent's own registry is not on Maven Central.
 """

@@ -9,7 +9,6 @@ import pytest
 
 from tests.connectors.jdbc.test_postgres_pipelines import script, table
 from tests.servers.postgres import PostgresDatabase
-from tests.spark.conftest import spark  # noqa: F401
 from tests.spark.files import sql_plan
 from tests.spark.test_outputs import run_batch
 
@@ -19,11 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.exhaustive
 
 
-def test_tables_are_read_joined_and_written(
-    spark: SparkSession,  # noqa: F811
-    postgres: PostgresDatabase,
-    tmp_path: Path,
-) -> None:
+def test_tables_are_read_joined_and_written(spark: SparkSession, postgres: PostgresDatabase, tmp_path: Path) -> None:
     postgres.execute(
         "CREATE TABLE orders AS SELECT i::bigint AS id, i % 3 AS customer, (i * 0.25)::numeric(12,2) AS amount, "
         "timestamptz '2024-01-01 00:00:00.123456+00' AS seen FROM generate_series(1, 5000) i;"

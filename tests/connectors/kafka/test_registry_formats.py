@@ -10,7 +10,7 @@ import pytest
 
 from tests.connectors.kafka.test_pipelines import BOUNDED, flowrun, table
 from tests.servers.kafka import KafkaBroker
-from tests.servers.schema_registry import SchemaRegistryServer, schema_registry  # noqa: F401
+from tests.servers.schema_registry import SchemaRegistryServer
 
 pytestmark = pytest.mark.exhaustive
 
@@ -31,7 +31,7 @@ def written(folder: Path) -> list[tuple[object, ...]]:
 
 def test_records_of_several_schemas_and_poison_ones_are_read(
     kafka: KafkaBroker,
-    schema_registry: SchemaRegistryServer,  # noqa: F811
+    schema_registry: SchemaRegistryServer,
     tmp_path: Path,
 ) -> None:
     topic = kafka.create_topic(1)
@@ -62,7 +62,7 @@ def test_records_of_several_schemas_and_poison_ones_are_read(
 
 def test_changes_go_through_a_topic(
     kafka: KafkaBroker,
-    schema_registry: SchemaRegistryServer,  # noqa: F811
+    schema_registry: SchemaRegistryServer,
     tmp_path: Path,
 ) -> None:
     topic = kafka.create_topic(1)
@@ -88,7 +88,7 @@ def test_changes_go_through_a_topic(
 
 def test_a_registry_that_is_gone_or_lets_nobody_in_is_one_clear_error(
     kafka: KafkaBroker,
-    schema_registry: SchemaRegistryServer,  # noqa: F811
+    schema_registry: SchemaRegistryServer,
     tmp_path: Path,
 ) -> None:
     topic = kafka.create_topic(1)
