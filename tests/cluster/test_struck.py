@@ -29,6 +29,8 @@ PAUSE_S = 0.5
 FATES = ("killed", "paused", "hung")
 COUNTS = {"rows": 20, "end of input": 1, "going back": 1}
 """Which time a phase is the one; the second unless it is said: there is a checkpoint before it, even on a busy machine."""
+FLOODED = {"overtaken barrier": {"rows": 400_000, "rate": 100_000_000}}
+"""Phases that a job comes to only while it cannot keep up with its source, and the source with which it cannot."""
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +103,8 @@ def test_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
 
 
 def strike_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
+    pace = FLOODED.get(phase, {"rows": ROWS})
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", **pace)
     with struck(tmp_path, phase, fate, "run", file, "--workers", 2, "--no-live", *REPORTED) as run:
         victim = wait_until_struck(tmp_path, run, fate)
         processes = [victim, *all_below(run.pid)]
@@ -109,7 +112,7 @@ def strike_a_worker(tmp_path: Path, phase: str, fate: str) -> None:
     assert run.returncode == 0, said
     check_all_came_back(said)
     assert fate == "paused" or "restarts: " in said, said
-    check_counts(tmp_path, ROWS)
+    check_counts(tmp_path, pace["rows"])
     check_nobody_is_left(processes)
 
 
@@ -228,7 +231,8 @@ def cluster(folder: Path, file: Path, phase: str, fate: str, *, of: str) -> Iter
 @pytest.mark.parametrize("fate", in_ci(["killed", "paused"], 2))
 @pytest.mark.parametrize("phase", in_ci(WORKER, 3))
 def test_a_process_of_a_task_manager(tmp_path: Path, phase: str, fate: str) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
+    pace = FLOODED.get(phase, {"rows": ROWS})
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", **pace)
     with cluster(tmp_path, file, phase, fate, of="taskmanager") as (run, managers):
         victim = wait_until_struck(tmp_path, run, fate)
         _, said = run.communicate(timeout=90)
@@ -238,7 +242,7 @@ def test_a_process_of_a_task_manager(tmp_path: Path, phase: str, fate: str) -> N
         for manager in managers:
             manager.send_signal(signal.SIGTERM)
             manager.communicate(timeout=30)
-    check_counts(tmp_path, ROWS)
+    check_counts(tmp_path, pace["rows"])
     check_nobody_is_left(processes)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.struck import MANAGER, WORKER
-from tests.cluster.test_struck import COUNTS, REPORTED, cases, check_slots_came_back, wait_until_struck
+from tests.cluster.test_struck import COUNTS, FLOODED, REPORTED, cases, check_slots_came_back, wait_until_struck
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
 from tests.end_to_end.processes import begun, checkpoints, started, wait_for
 from tests.spark.streams.executors import QUICK, STARTS_WITHIN_S, Process, all_end, descendants
@@ -78,7 +78,8 @@ def struck(folder: Path, phase: str, fate: str, file: Path) -> Iterator[Process]
 
 @pytest.mark.parametrize(("phase", "fate"), cases(WORKER))
 def test_a_task_executor(tmp_path: Path, phase: str, fate: str) -> None:
-    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=ROWS)
+    pace = FLOODED.get(phase, {"rows": ROWS})
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", **pace)
     with struck(tmp_path, phase, fate, file) as run:
         wait_until_struck(tmp_path, run, fate, STARTS_WITHIN_S)
         everything = descendants(run.pid)
@@ -87,7 +88,7 @@ def test_a_task_executor(tmp_path: Path, phase: str, fate: str) -> None:
         assert fate == "paused" or "restarts: " in said, said
         check_slots_came_back(said)
         assert all_end(everything)
-    check_counts(tmp_path, ROWS)
+    check_counts(tmp_path, pace["rows"])
 
 
 @pytest.mark.parametrize("phase", [p for p in MANAGER if p != "going back"])
