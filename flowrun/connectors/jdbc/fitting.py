@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.connectors.formats.arrow_fit import MisfitError as ArrowMisfit
 from flowrun.connectors.formats.arrow_fit import fit_column
-from flowrun.connectors.jdbc.relation import Dialect, MisfitError, Relation
-from flowrun.core.schema import Field, Schema
+from flowrun.connectors.jdbc.relation import Dialect, MisfitError, Relation, Selection
+from flowrun.core.schema import Field
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ConnectorError, DataError
 
@@ -17,13 +19,16 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31, days since 1970."""
 
 
-def selected(dialect: Dialect, relation: Relation, schema: Schema) -> str:
-    """What to select for the columns of a schema, in order; `fitted` makes rows of what comes.
+def selection_of(dialect: Dialect, relation: Relation, fields: Sequence[Field]) -> Selection:
+    """What to select for columns of declared types, in order; `fitted` makes arrays of what comes.
 
     Raises:
         ConnectorError: there is no such column, or it cannot be read as declared.
     """
-    return ", ".join(_expression(dialect, relation, f) for f in schema) or "1"
+    expressions = [_expression(dialect, relation, f) for f in fields]
+    guard = dialect.guard(relation, fields)
+    text = ", ".join(expressions if guard is None else [*expressions, guard])
+    return Selection(text or "1", tuple(fields), guard is not None)
 
 
 def _expression(dialect: Dialect, relation: Relation, field: Field) -> str:
@@ -38,14 +43,26 @@ def _expression(dialect: Dialect, relation: Relation, field: Field) -> str:
         ) from None
 
 
-def fitted(columns: list[pa.Array], schema: Schema, relation: Relation) -> pa.RecordBatch:
-    """Rows of the declared types.
+def fitted(columns: Sequence[pa.Array], selection: Selection, relation: Relation) -> list[pa.Array]:
+    """Arrays of the declared types, in the order of the selection.
 
     Raises:
         DataError: a value is none of its column's declared type.
     """
-    arrays = [_fit(values, field, relation) for values, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+    fields = selection.fields
+    if selection.guarded:
+        *columns, guard = columns
+        wrong = pc.max(guard).as_py()
+        if wrong:
+            raise _misfit(fields[wrong - 1], relation, "its type is another one")
+    return [_fit(values, field, relation) for values, field in zip(columns, fields, strict=True)]
+
+
+def _misfit(field: Field, relation: Relation, why: str) -> DataError:
+    return DataError(
+        f"column '{field.name}' of {relation.name} holds a value that is no {field.type}: {why[:200]}",
+        hint="declare a type that holds all its values",
+    )
 
 
 def _fit(values: pa.Array, field: Field, relation: Relation) -> pa.Array:
@@ -54,10 +71,7 @@ def _fit(values: pa.Array, field: Field, relation: Relation) -> pa.Array:
     try:
         return fit_array(plain, field.type)
     except (pa.ArrowInvalid, ArrowMisfit) as error:
-        raise DataError(
-            f"column '{field.name}' of {relation.name} holds a value that is no {field.type}: {str(error)[:200]}",
-            hint="declare a type that holds all its values",
-        ) from None
+        raise _misfit(field, relation, str(error)) from None
 
 
 def _check_years(values: pa.Array, field: Field, relation: Relation) -> None:

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from flowrun.api.lookup import FoundRows, Lookup, LookupContext
 from flowrun.connectors.jdbc.dialects import dialect_of
-from flowrun.connectors.jdbc.fitting import fitted, selected
-from flowrun.connectors.jdbc.relation import Access, Dialect, ReadSession, Relation
+from flowrun.connectors.jdbc.fitting import fitted, selection_of
+from flowrun.connectors.jdbc.relation import Access, Dialect, ReadSession, Relation, Selection
 from flowrun.connectors.newest_rows import key_numbers
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.core.schema import Field, Schema
+from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError
 
 
@@ -32,6 +32,11 @@ class JdbcLookupSource:
     schema: Schema
     keys: Schema
 
+    @property
+    def in_process(self) -> bool:
+        """Whether the database is open in one process at a time."""
+        return dialect_of(self.access.address.scheme).in_process(self.access)
+
     def create_lookup(self, context: LookupContext) -> Lookup:
         """The lookup of one subtask, with a connection of its own."""
         return JdbcLookup(self)
@@ -45,28 +50,24 @@ class JdbcLookup:
         self._dialect: Dialect = dialect_of(source.access.address.scheme)
         self._session: ReadSession | None = None
         self._relation: Relation | None = None
-        fields = [Field(f"key{i}", f.type) for i, f in enumerate(source.keys)]
-        self._read = Schema(
-            (*source.schema.fields, *(Field(f.name, k.type) for f, k in zip(fields, source.keys, strict=True)))
-        )
-        self._selected = ""
+        self._fields = (*source.schema.fields, *source.keys.fields)
+        self._selection: Selection | None = None
 
     def open(self) -> None:
         """Connect, and compare the table with what was declared. Raises ConnectorError."""
         self._connect()
 
-    def _connect(self) -> tuple[ReadSession, Relation]:
-        if self._session is None or self._relation is None:
-            source = self._source
-            session = self._dialect.open_reader(source.access)
+    def _connect(self) -> tuple[ReadSession, Relation, Selection]:
+        if self._session is None or self._relation is None or self._selection is None:
+            session = self._dialect.open_reader(self._source.access)
             try:
                 relation = session.describe()
-                parts = [selected(self._dialect, relation, s) for s in (source.schema, source.keys) if len(s)]
+                selection = selection_of(self._dialect, relation, self._fields)
             except BaseException:
                 session.close()
                 raise
-            self._session, self._relation, self._selected = session, relation, ", ".join(parts)
-        return self._session, self._relation
+            self._session, self._relation, self._selection = session, relation, selection
+        return self._session, self._relation, self._selection
 
     def find(self, keys: pa.RecordBatch) -> FoundRows:
         """The rows with these keys.
@@ -82,28 +83,28 @@ class JdbcLookup:
         distinct = known if len(first) == known.num_rows else known.take(pa.array(first))
         found = self._ask(distinct)
         wanted = len(self._source.schema)
-        of_distinct = _matches(distinct.columns, found.columns[wanted:])
-        rows = pa.RecordBatch.from_arrays(found.columns[:wanted], schema=self._source.schema.arrow) if wanted else None
+        of_distinct = _matches(distinct.columns, found[wanted:])
+        rows = pa.RecordBatch.from_arrays(found[:wanted], schema=self._source.schema.arrow) if wanted else None
         positions, probe = _spread(of_distinct, numbers, asked)
         if rows is None:
             return FoundRows(pa.RecordBatch.from_struct_array(pa.array([{}] * len(probe), pa.struct([]))), probe)
         return FoundRows(rows.take(pa.array(positions)), probe)
 
-    def _ask(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+    def _ask(self, keys: pa.RecordBatch) -> list[pa.Array]:
+        """The wanted columns and then the keys of all rows that the database finds."""
+        found: list[list[pa.Array]] = []
         try:
-            session, relation = self._connect()
-            columns = [(relation.column(f.name), f.type) for f in self._source.keys]
-            query = self._dialect.lookup(relation, self._selected, columns, keys) if keys.num_rows else None
-            batches = [] if query is None else list(session.read(query))
-            rows = [fitted(batch.columns, self._read, relation) for batch in batches]
+            session, relation, selection = self._connect()
+            if keys.num_rows:
+                columns = [(relation.column(f.name), f.type) for f in self._source.keys]
+                batches = session.find(relation, selection, columns, keys)
+                found = [fitted(batch.columns, selection, relation) for batch in batches if batch.num_rows]
         except ConnectorError:
             self.close()
             raise
-        return (
-            pa.Table.from_batches(rows, self._read.arrow).combine_chunks().to_batches()[0]
-            if any(r.num_rows for r in rows)
-            else _empty(self._read)
-        )
+        if not found:
+            return [pa.array([], f.type.arrow) for f in self._fields]
+        return found[0] if len(found) == 1 else [pa.concat_arrays(parts) for parts in zip(*found, strict=True)]
 
     def close(self) -> None:
         """Disconnect."""
@@ -146,7 +147,3 @@ def _spread(of_distinct: Integers, numbers: Integers, asked: Integers) -> tuple[
     ends = np.cumsum(counts)
     at = np.arange(len(probe)) + np.repeat(starts - (ends - counts), counts)
     return order[at], probe
-
-
-def _empty(schema: Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema.arrow], schema=schema.arrow)

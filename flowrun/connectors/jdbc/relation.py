@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from flowrun.api.client_library import ClientLibrary
 from flowrun.api.connector import PushedFilter
+from flowrun.api.sink import RowCheck
 from flowrun.connectors.jdbc.address import Address
 from flowrun.core.arrays import Bools
 from flowrun.core.record import record
+from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType
 from flowrun.errors import ConnectorError, did_you_mean
 from flowrun.masking import learn_secret
@@ -74,12 +76,18 @@ class Piece:
         relation: its name, quoted.
         by_place: whether rows have places in it that stay the same while they are not changed. If not, it cannot be read on from the
             middle.
-        units: how many units of storage it has; ranges of them are splits.
+        units: how many units of storage it has (blocks, places); ranges of them are splits.
+        first_unit: the number of the first of them.
+        units_a_split: how many of them a split has at most.
+        least_units: fewer are worth no split of their own.
     """
 
     relation: str
     by_place: bool
     units: int = 0
+    first_unit: int = 0
+    units_a_split: int = 8_192
+    least_units: int = 64
 
 
 @record
@@ -91,12 +99,14 @@ class Relation:
         columns: all of them, by name.
         pieces: what to read to have all rows.
         unique_keys: the columns of each unique index.
+        place: the expression for the place of a row in its piece; empty: rows have none.
     """
 
     name: str
     columns: dict[str, ServerColumn]
     pieces: tuple[Piece, ...] = ()
     unique_keys: tuple[frozenset[str], ...] = ()
+    place: str = ""
 
     def column(self, name: str) -> ServerColumn:
         """The column that a declared name stands for: this spelling, else the same in lower case.
@@ -113,6 +123,45 @@ class Relation:
         return found
 
 
+@record
+class Selection:
+    """What a query selects for columns of declared types.
+
+    Attributes:
+        text: the expressions, between commas.
+        fields: what they are read as, in the same order; names may occur twice.
+        guarded: whether one more column follows that says which of them holds a value of another type, if any does: its number, from
+            1; else 0. That is for databases whose columns hold values of any type.
+    """
+
+    text: str
+    fields: tuple[Field, ...]
+    guarded: bool = False
+
+
+@record
+class Scan:
+    """Rows of one piece, in the order of their places if they have any.
+
+    Attributes:
+        source: the piece, quoted.
+        selection: the columns.
+        place: the expression for the place of a row, which is selected before the columns; empty: rows have none.
+        lower: from this unit of storage on; None: from the first.
+        upper: up to, without, this unit; None: up to the last.
+        after: behind this place; None: from the first.
+        conditions: for rows that are wanted.
+    """
+
+    source: str
+    selection: Selection
+    place: str = ""
+    lower: int | None = None
+    upper: int | None = None
+    after: int | None = None
+    conditions: tuple[str, ...] = ()
+
+
 class MisfitError(ValueError):
     """A column of the database cannot be read as the declared type; says why, if there is more to say."""
 
@@ -124,8 +173,18 @@ class ReadSession(Protocol):
         """The table of the access. Raises ConnectorError if there is none."""
         ...
 
-    def read(self, query: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a query, in batches of any size. Raises ConnectorError."""
+    def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """The rows of a scan, in batches of any size: their places, if they have any, and what is selected. Raises ConnectorError."""
+        ...
+
+    def find(
+        self,
+        relation: Relation,
+        selection: Selection,
+        keys: Sequence[tuple[ServerColumn, DataType]],
+        asked: pa.RecordBatch,
+    ) -> Iterator[pa.RecordBatch]:
+        """What is selected of all rows with one of the keys, each of which occurs once, by one query. Raises ConnectorError."""
         ...
 
     def cancel(self) -> None:
@@ -180,13 +239,24 @@ class Dialect(Protocol):
         """What must be installed."""
         ...
 
-    @property
-    def place(self) -> str:
-        """The expression for the place of a row in its piece."""
+    def in_process(self, access: Access) -> bool:
+        """Whether all that a job does with the database must happen in one process."""
+        ...
+
+    def row_check(self) -> RowCheck | None:
+        """Finds values that the database cannot hold, before they are written; None: it holds all."""
+        ...
+
+    def check_written(self, schema: Schema) -> None:
+        """Pass if columns of these types can be written at all. Raises OptionError; does no I/O."""
         ...
 
     def quoted(self, name: str) -> str:
         """A name as a query has it."""
+        ...
+
+    def describe(self, access: Access) -> Relation:
+        """The table, looked at over a connection of its own. Raises ConnectorError."""
         ...
 
     def open_reader(self, access: Access, *, in_order: bool = False) -> ReadSession:
@@ -201,6 +271,10 @@ class Dialect(Protocol):
         """What to select for a column so that `fit` gives the declared type. Raises MisfitError."""
         ...
 
+    def guard(self, relation: Relation, fields: Sequence[Field]) -> str | None:
+        """The expression of a guard (`Selection.guarded`); None: columns hold values of their types only."""
+        ...
+
     def condition(self, column: ServerColumn, declared: DataType, pushed: PushedFilter) -> str | None:
         """A condition that is true for every row for which the filter is; None: the database cannot say it."""
         ...
@@ -209,20 +283,6 @@ class Dialect(Protocol):
         """Places as numbers that rise in the order of reading."""
         ...
 
-    def after_place(self, place: int) -> str:
-        """The condition for rows behind a place."""
-        ...
-
-    def in_units(self, lower: int, upper: int | None) -> str | None:
-        """The condition for rows in units of storage from `lower` up to, without, `upper`; None: all rows are."""
-        ...
-
     def bound(self, column: ServerColumn, value: int) -> str:
         """A bound of `scan.partition.*` as a literal of the column's type. Raises MisfitError."""
-        ...
-
-    def lookup(
-        self, relation: Relation, selected: str, keys: Sequence[tuple[ServerColumn, DataType]], asked: pa.RecordBatch
-    ) -> str | None:
-        """The query for all rows with one of the keys, each of which occurs once; None: no row can have one of them."""
         ...

@@ -67,6 +67,11 @@ class JdbcSink:
     delivery: Delivery
 
     @property
+    def in_process(self) -> bool:
+        """Whether the database is open in one process at a time."""
+        return dialect_of(self.access.address.scheme).in_process(self.access)
+
+    @property
     def changes_taken(self) -> ChangesTaken:
         """By primary key if there is one, else inserts."""
         return ChangesTaken.UPSERT if self.primary_key else ChangesTaken.APPEND
@@ -77,8 +82,8 @@ class JdbcSink:
         return STAGED_SHAPE
 
     def create_check(self) -> RowCheck | None:
-        """Texts with a zero byte, which PostgreSQL cannot hold."""
-        return _check_texts if self.access.address.scheme == "postgresql" else None
+        """Values that the database cannot hold."""
+        return dialect_of(self.access.address.scheme).row_check()
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """One that writes at once, or one whose rows wait beside the checkpoint."""
@@ -115,16 +120,6 @@ def _check_table(relation: Relation, schema: Schema, primary_key: Sequence[str])
             f"table {relation.name} has no primary key or unique index on ({listed}), by which rows are to be replaced",
             hint=f"CREATE UNIQUE INDEX ON {relation.name} ({listed}), or declare the PRIMARY KEY that the table has",
         )
-
-
-def _check_texts(rows: pa.RecordBatch) -> None:
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        if pa.types.is_string(column.type):
-            found = pc.index(pc.match_substring(column, "\0"), True).as_py()
-            if found >= 0:
-                raise DataError(
-                    f"column '{name}' holds a text with a zero byte, which PostgreSQL cannot store", row=found
-                )
 
 
 class JdbcWriter(ImmediateWriter):

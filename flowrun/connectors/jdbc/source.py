@@ -28,8 +28,8 @@ from flowrun.api.source import (
 )
 from flowrun.api.source_function import SourceContext
 from flowrun.connectors.jdbc.dialects import dialect_of
-from flowrun.connectors.jdbc.fitting import fitted, selected
-from flowrun.connectors.jdbc.relation import Access, Dialect, MisfitError, Piece, ReadSession, Relation
+from flowrun.connectors.jdbc.fitting import fitted, selection_of
+from flowrun.connectors.jdbc.relation import Access, Dialect, MisfitError, Piece, ReadSession, Relation, Scan
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.source_function_reader import SourceFunctionReader
 from flowrun.core.clock import Clock
@@ -38,7 +38,6 @@ from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer, members, optional, text
 from flowrun.errors import ConnectorError
 
-_UNITS_A_SPLIT = 8_192
 _SPLITS_A_SUBTASK = 4
 _LEAST = -(2**63)
 _POSITION = members(
@@ -116,6 +115,11 @@ class JdbcSource:
         return dialect_of(self.access.address.scheme)
 
     @property
+    def in_process(self) -> bool:
+        """Whether the database is open in one process at a time."""
+        return self.dialect.in_process(self.access)
+
+    @property
     def position_shape(self) -> Shape:
         """A range of storage or values, and the last place that was read."""
         return _POSITION
@@ -153,12 +157,8 @@ class JdbcEnumerator(ListedSplitEnumerator):
             return
         self._is_new = False
         source = self._source
-        session = source.dialect.open_writer(source.access)  # ADBC takes several times as long to connect
-        try:
-            relation = session.describe()
-        finally:
-            session.close()
-        selected(source.dialect, relation, source.schema)  # what cannot be read is said before anything is
+        relation = source.dialect.describe(source.access)
+        selection_of(source.dialect, relation, source.schema.fields)  # what cannot be read is said before anything is
         self._splits.extend(_splits(source, relation, self._parallelism))
 
 
@@ -182,17 +182,18 @@ def _splits(source: JdbcSource, relation: Relation, parallelism: int) -> Iterato
 def _ranges(
     partition: PartitionScan | None, piece: Piece, parallelism: int
 ) -> Iterator[tuple[int | None, int | None, bool]]:
-    """(lower, upper, whether these are values of the partition column). The last range of storage has no end: the table may grow."""
+    """(lower, upper, whether these are values of the partition column). The first and the last range of storage are open: tables grow."""
     if partition is not None:
         yield from ((lower, upper, True) for lower, upper in partition.ranges)
         return
     if not piece.by_place:
         yield None, None, False
         return
-    wanted = max(math.ceil(piece.units / _UNITS_A_SPLIT), min(parallelism * _SPLITS_A_SUBTASK, piece.units // 64), 1)
+    most, least = math.ceil(piece.units / piece.units_a_split), piece.units // piece.least_units
+    wanted = max(most, min(parallelism * _SPLITS_A_SUBTASK, least), 1)
     step = max(1, math.ceil(piece.units / wanted))
-    bounds = [*range(0, max(piece.units, 1), step)]
-    yield from ((lower, upper, False) for lower, upper in zip(bounds, [*bounds[1:], None], strict=True))
+    bounds = [*range(piece.first_unit + step, piece.first_unit + piece.units, step)]
+    yield from ((lower, upper, False) for lower, upper in zip([None, *bounds], [*bounds, None], strict=True))
 
 
 class _Connections:
@@ -288,8 +289,8 @@ class SplitQuery:
                 f"reading {relation.name} cannot go on in its middle: its rows have no places that stay the same",
                 hint="read the tables behind it, or take no checkpoints while it is read",
             )
-        batches = session.read(self._query(relation, position))
-        for rows, places in _cut(self._fitted(batches, relation, bool(position["by_place"])), self._batch_rows):
+        scan = self._scan(relation, position)
+        for rows, places in _cut(self._fitted(session.scan(scan), scan, relation), self._batch_rows):
             position |= {
                 "after": None if places is None else int(places[-1]),
                 "rows": cast(int, position["rows"]) + rows.num_rows,
@@ -304,24 +305,25 @@ class SplitQuery:
         if session is not None:
             session.cancel()
 
-    def _query(self, relation: Relation, position: Mapping[str, JsonValue]) -> str:
+    def _scan(self, relation: Relation, position: Mapping[str, Any]) -> Scan:
         source, dialect = self._source, self._source.dialect
-        wanted = selected(dialect, relation, source.schema)
-        if position["by_place"]:
-            wanted = f"{dialect.place}, {wanted}"
-        conditions = [self._range(relation, position)]
-        if position["after"] is not None:
-            conditions.append(dialect.after_place(cast(int, position["after"])))
+        conditions: list[str | None] = [self._between(relation, position)] if position["values"] else []
         for pushed in source.filters:
             column = relation.column(pushed.column)
             conditions.append(dialect.condition(column, source.declared.field(pushed.column).type, pushed))
-        chosen = " AND ".join(c for c in conditions if c is not None)
-        return f"SELECT {wanted} FROM {position['relation']}" + (f" WHERE {chosen}" if chosen else "")
+        of_storage = not position["values"] and bool(position["by_place"])
+        return Scan(
+            position["relation"],
+            selection_of(dialect, relation, source.schema.fields),
+            relation.place if position["by_place"] else "",
+            position["lower"] if of_storage else None,
+            position["upper"] if of_storage else None,
+            position["after"],
+            tuple(c for c in conditions if c is not None),
+        )
 
-    def _range(self, relation: Relation, position: Mapping[str, Any]) -> str | None:
+    def _between(self, relation: Relation, position: Mapping[str, Any]) -> str:
         dialect, partition = self._source.dialect, self._source.partition
-        if not position["values"]:
-            return dialect.in_units(position["lower"], position["upper"]) if position["by_place"] else None
         assert partition is not None
         column = relation.column(partition.column)
         try:
@@ -334,17 +336,18 @@ class SplitQuery:
         return f"{dialect.quoted(column.name)} BETWEEN {bounds[0]} AND {bounds[1]}"
 
     def _fitted(
-        self, batches: Iterator[pa.RecordBatch], relation: Relation, by_place: bool
+        self, batches: Iterator[pa.RecordBatch], scan: Scan, relation: Relation
     ) -> Iterator[tuple[pa.RecordBatch, Any]]:
         schema = self._source.schema
         for batch in batches:
             columns = batch.columns
-            places = self._source.dialect.places_of(columns[0]).to_numpy() if by_place else None
-            values = columns[1:] if by_place else columns
+            places = self._source.dialect.places_of(columns[0]).to_numpy() if scan.place else None
+            values = columns[1:] if scan.place else columns
             if not len(schema):
                 yield _no_columns(batch.num_rows), places
                 continue
-            yield fitted(values, schema, relation), places
+            arrays = fitted(values, scan.selection, relation)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema.arrow), places
 
 
 def _no_columns(rows: int) -> pa.RecordBatch:

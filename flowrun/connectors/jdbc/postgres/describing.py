@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flowrun.connectors.jdbc.postgres.queries import PLACE
 from flowrun.connectors.jdbc.postgres.texts import identifier, literal
 from flowrun.connectors.jdbc.relation import Piece, Relation, ServerColumn
 from flowrun.errors import ConnectorError, did_you_mean
@@ -66,7 +67,8 @@ def describe(table: str, run: Run) -> Relation:
     keys: dict[int, set[str]] = {}
     for index, column in run(_UNIQUE.format(oid=oid)):
         keys.setdefault(index, set()).add(column)
-    return Relation(name, columns, _pieces(oid, kind, name, run), tuple(frozenset(k) for k in keys.values()))
+    unique_keys = tuple(frozenset(k) for k in keys.values())
+    return Relation(name, columns, _pieces(oid, kind, name, run), unique_keys, PLACE)
 
 
 def _spellings(table: str) -> list[str]:

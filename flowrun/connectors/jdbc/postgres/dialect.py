@@ -10,29 +10,17 @@ import pyarrow.compute as pc
 
 from flowrun.api.client_library import ClientLibrary
 from flowrun.api.connector import PushedFilter
+from flowrun.api.sink import RowCheck
 from flowrun.connectors.jdbc.postgres import columns, conditions
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
 from flowrun.connectors.jdbc.postgres.reading import PostgresReader
-from flowrun.connectors.jdbc.postgres.texts import array_literal, identifier, literal
+from flowrun.connectors.jdbc.postgres.texts import identifier
 from flowrun.connectors.jdbc.postgres.writing import PostgresWriter
 from flowrun.connectors.jdbc.relation import Access, MisfitError, ReadSession, Relation, ServerColumn, WriteSession
 from flowrun.core.record import record
+from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType
-
-_UUID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_AS_TEXT = ("text", "varchar", "bpchar", "uuid")
-_AS_ITSELF = (
-    *columns.INTEGERS,
-    "numeric",
-    "bool",
-    "float4",
-    "float8",
-    "date",
-    "time",
-    "timestamp",
-    "timestamptz",
-    "bytea",
-)
+from flowrun.errors import DataError
 
 
 @record
@@ -44,14 +32,28 @@ class PostgresDialect:
         """ADBC for reading, psycopg for writing."""
         return CLIENT
 
-    @property
-    def place(self) -> str:
-        """Block and line of a row, which stay while the row does."""
-        return "ctid"
+    def in_process(self, access: Access) -> bool:
+        """A server is spoken to by any number of processes."""
+        return False
+
+    def row_check(self) -> RowCheck | None:
+        """Texts with a zero byte."""
+        return _check_texts
+
+    def check_written(self, schema: Schema) -> None:
+        """The server says what it does not take."""
 
     def quoted(self, name: str) -> str:
         """The name as itself."""
         return identifier(name)
+
+    def describe(self, access: Access) -> Relation:
+        """Looks at the table over psycopg: ADBC takes several times as long to connect."""
+        session = PostgresWriter(access)
+        try:
+            return session.describe()
+        finally:
+            session.close()
 
     def open_reader(self, access: Access, *, in_order: bool = False) -> ReadSession:
         """Connect for reading."""
@@ -64,6 +66,10 @@ class PostgresDialect:
     def expression(self, column: ServerColumn, declared: DataType) -> str:
         """See `columns`."""
         return columns.expression(column, declared)
+
+    def guard(self, relation: Relation, fields: Sequence[Field]) -> str | None:
+        """The server sees to the types."""
+        return None
 
     def condition(self, column: ServerColumn, declared: DataType, pushed: PushedFilter) -> str | None:
         """See `conditions`."""
@@ -78,16 +84,6 @@ class PostgresDialect:
         parts = raw.reshape(-1, 6).astype(np.int64)
         return pa.array(parts @ (1 << np.arange(40, -1, -8, dtype=np.int64)))
 
-    def after_place(self, place: int) -> str:
-        """Rows behind a place."""
-        return f"ctid > '({place >> 16},{place & 0xFFFF})'"
-
-    def in_units(self, lower: int, upper: int | None) -> str | None:
-        """Rows in a range of blocks."""
-        from_lower = f"ctid >= '({lower},0)'" if lower else None
-        to_upper = None if upper is None else f"ctid < '({upper},0)'"
-        return " AND ".join(c for c in (from_lower, to_upper) if c is not None) or None
-
     def bound(self, column: ServerColumn, value: int) -> str:
         """A whole number; of dates the days since 1970, of timestamps the milliseconds."""
         match column.kind:
@@ -101,39 +97,12 @@ class PostgresDialect:
             case _:
                 raise MisfitError
 
-    def lookup(
-        self, relation: Relation, selected: str, keys: Sequence[tuple[ServerColumn, DataType]], asked: pa.RecordBatch
-    ) -> str | None:
-        """One key column is asked for by = ANY, for which indexes serve best; several by a join with the keys as a table."""
-        kept = pa.array(np.ones(asked.num_rows, np.bool_))
-        for (column, _), values in zip(keys, asked.columns, strict=True):
-            possible = _possible(column, values)
-            kept = kept if possible is None else pc.and_(kept, possible)
-        rows = asked.filter(kept)
-        if not rows.num_rows:
-            return None
-        sides = [_side(column, declared) for column, declared in keys]
-        arrays = [
-            f"{literal(array_literal(values))}::{kind}[]" for (_, kind), values in zip(sides, rows.columns, strict=True)
-        ]
-        if len(keys) == 1:
-            return f"SELECT {selected} FROM {relation.name} WHERE {sides[0][0]} = ANY ({arrays[0]})"
-        names = ", ".join(f"flowrun_key{i}" for i in range(len(keys)))
-        equal = " AND ".join(f"{left} = flowrun_key{i}" for i, (left, _) in enumerate(sides))
-        return f"SELECT {selected} FROM {relation.name} JOIN unnest({', '.join(arrays)}) AS flowrun_keys ({names}) ON {equal}"
 
-
-def _side(column: ServerColumn, declared: DataType) -> tuple[str, str]:
-    """(the table's side of a comparison by key, the type of the keys): the column's own type where every key can be read as that."""
-    name = identifier(column.name)
-    if column.kind in (_AS_TEXT if declared.is_character else _AS_ITSELF):
-        return name, "text" if column.kind == "varchar" else column.kind
-    return f"{name}::text", "text"
-
-
-def _possible(column: ServerColumn, values: pa.Array) -> pa.BooleanArray | None:
-    """Which keys can be values of the column at all, where the server would refuse others."""
-    if pa.types.is_string(values.type):
-        without_zero = pc.invert(pc.match_substring(values, "\0"))
-        return pc.and_(without_zero, pc.match_substring_regex(values, _UUID)) if column.kind == "uuid" else without_zero
-    return None
+def _check_texts(rows: pa.RecordBatch) -> None:
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if pa.types.is_string(column.type):
+            found = pc.index(pc.match_substring(column, "\0"), True).as_py()
+            if found >= 0:
+                raise DataError(
+                    f"column '{name}' holds a text with a zero byte, which PostgreSQL cannot store", row=found
+                )

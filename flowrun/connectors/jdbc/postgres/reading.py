@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,9 @@ import pyarrow as pa
 from flowrun.connectors.jdbc.patient_calls import PatientCalls
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT, NEEDED_BY, conninfo, server_name, settings, translated
 from flowrun.connectors.jdbc.postgres.describing import Rows, describe
-from flowrun.connectors.jdbc.relation import Access, Relation
+from flowrun.connectors.jdbc.postgres.queries import lookup_query, scan_query
+from flowrun.connectors.jdbc.relation import Access, Relation, Scan, Selection, ServerColumn
+from flowrun.core.types import DataType
 
 _BATCH_BYTES = 4 << 20
 _SETTINGS = {
@@ -68,6 +70,21 @@ class PostgresReader:
         reader = self._calls.call(lambda: self._begin(query))
         while (batch := self._calls.call(lambda: self._next(reader))) is not None:
             yield batch
+
+    def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece."""
+        return self.read(scan_query(scan))
+
+    def find(
+        self,
+        relation: Relation,
+        selection: Selection,
+        keys: Sequence[tuple[ServerColumn, DataType]],
+        asked: pa.RecordBatch,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows with one of the keys."""
+        query = lookup_query(relation, selection, keys, asked)
+        return iter(()) if query is None else self.read(query)
 
     def _begin(self, query: str) -> Any:
         with translated(self._access):
