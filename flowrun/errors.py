@@ -233,7 +233,7 @@ class ClusterError(FlowrunError):
 
 
 class RefusedError(ClusterError):
-    """Two processes cannot work together, now or later: another secret, another version, or no flowrun at all."""
+    """Two processes cannot work together, now or later: another secret, version or form of a job, or no flowrun at all."""
 
 
 class RpcError(ClusterError):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
-from flowrun.errors import ClusterError
+from flowrun.errors import RefusedError
 from flowrun.graph.job_graph import JobGraph, JobSettings, JobVertex
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -30,7 +30,7 @@ def check_fingerprint(job_graph: JobGraph, expected: str) -> None:
     """Pass if the graph has this fingerprint.
 
     Raises:
-        ClusterError: it has another one; names what differs.
+        RefusedError: it has another one; names what differs.
     """
     found = fingerprint(job_graph)
     if found == expected:
@@ -42,7 +42,7 @@ def check_fingerprint(job_graph: JobGraph, expected: str) -> None:
     missing = len(wanted.keys() - {v.vertex_id for v in job_graph.vertices})
     if missing:
         names.append(f"{missing} that {'is' if missing == 1 else 'are'} not there")
-    raise ClusterError(
+    raise RefusedError(
         f"job '{job_graph.name}' is compiled otherwise in this process than by the job manager: {', '.join(names)}",
         hint="give all processes the same files, functions, variables and versions",
     )

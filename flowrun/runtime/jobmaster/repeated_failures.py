@@ -1,15 +1,15 @@
 """Failures that come again at the same row or in the same way: restarting such a job would never end.
 
 Pure. A restart reads the same rows again, so whatever is wrong with one of them, or with the code that meets it, comes back with the same
-words: the message of a `DataError` names the row and what it holds. Failures of the outside world (files, networks, services) may go away
-by themselves and are left to the restart strategy.
+words: the message of a `DataError` names the row and what it holds. A process that compiles another job will do so again, too. Failures of
+the outside world (files, networks, services) may go away by themselves and are left to the restart strategy.
 """
 
 from __future__ import annotations
 
 import re
 
-from flowrun.errors import DataError, FlowrunError, is_from_outside
+from flowrun.errors import DataError, FlowrunError, RefusedError, is_from_outside
 from flowrun.runtime.jobmaster.scheduler_events import LocatedFailure
 from flowrun.runtime.messages import TaskFailure
 
@@ -52,7 +52,9 @@ class RepeatedFailures:
 
 
 def _comes_again(error: BaseException) -> bool:
-    """Whether rows or code are to blame."""
+    """Whether rows or code are to blame, or a process that has other code or variables than the job."""
+    if isinstance(error, RefusedError):
+        return True
     if is_from_outside(error):
         return False
     return isinstance(error, DataError) or not isinstance(error, FlowrunError)

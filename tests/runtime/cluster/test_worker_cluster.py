@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.errors import ClusterError, JobFailedError
+from flowrun.errors import JobFailedError, RefusedError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runners.workers import choose_workers
 from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES
 from flowrun.runtime.lifecycle import JobState
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
 from tests.runtime.cluster.thread_workers import ThreadWorkers
@@ -106,15 +107,19 @@ def test_a_worker_that_is_lost_is_told_of_and_replaced(tmp_path: Path, monkeypat
         assert [w.name for w in cluster.manager.workers] == ["w2", "w3"]
 
 
-def test_a_worker_that_compiled_something_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", ["", CHECKPOINTS % "false"])
+def test_a_worker_that_compiled_something_else_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str
+) -> None:
     from flowrun.runtime.cluster import task_executor
 
     def other(*_: object) -> None:
-        raise ClusterError("job 'counted' is compiled otherwise")
+        raise RefusedError("job 'counted' is compiled otherwise")
 
     monkeypatch.setattr(task_executor, "check_fingerprint", other)
     with (
         pytest.raises(JobFailedError, match="job 'counted' is compiled otherwise"),
-        running(tmp_path, monkeypatch) as (job, _, _),
+        running(tmp_path, monkeypatch, settings) as (job, _, _),
     ):
         job.wait(60_000)
+    assert job.status().restarts == (SAME_FAILURES - 1 if settings else 0), "it would do the same again"
