@@ -281,6 +281,7 @@ def test_timed_patterns_match_as_others_do(parts, text):
     pattern = "".join(piece + quantifier for piece, quantifier in parts)
     compiled = try_compile(pattern)
     assume(compiled is not None)
+    assume(regex_timed.re_matches_well(pattern))
     try:
         timed = regex_timed.TimedPattern(pattern, compiled)
     except ValueError:

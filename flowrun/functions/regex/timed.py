@@ -8,6 +8,7 @@ needed.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,6 +20,9 @@ from flowrun.functions.regex.re2 import to_re2
 LIMIT_S = 10.0
 """How long one search of one text may take, seconds of processor time."""
 _QUANTIFIER = re.compile(r"\\.|(?P<found>[*+}])", re.DOTALL)
+_ATOMIC = re.compile(r"\\.|(?P<found>\(\?>|[*+?}]\+)", re.DOTALL)
+_RE_FAILS_AT_ATOMIC_PARTS = sys.version_info < (3, 11, 5)
+"""`re` of these versions, of which Debian 12 has one, matches what is possessive or atomic wrongly, and may even crash."""
 _SHOWN = 60
 _REMEMBERED = 256
 _FEW_STEPS = 10**8
@@ -141,6 +145,15 @@ def _quantifiers(pattern: str) -> int:
     return sum(m["found"] is not None for m in _QUANTIFIER.finditer(pattern))
 
 
+def re_matches_well(pattern: str) -> bool:
+    r"""Whether `re` of this Python matches a pattern as it should.
+
+    >>> re_matches_well("a+b"), re_matches_well(r"a\++b")
+    (True, True)
+    """
+    return not (_RE_FAILS_AT_ATOMIC_PARTS and any(m["found"] for m in _ATOMIC.finditer(pattern)))
+
+
 def may_exceed_limit(pattern: str, compiled: re.Pattern[str]) -> bool:
     """Whether the functions may fail on some text because the search takes too long, as far as rewrites of plans need to know."""
     simple = to_re2(pattern, compiled)
@@ -153,7 +166,7 @@ def guarded(pattern: str, compiled: re.Pattern[str]) -> Callable[[str], Matching
 
     Where groups are repeated, it is one that matches nothing if RE2, in linear time, finds no match.
     """
-    if not may_take_long(pattern):
+    if not may_take_long(pattern) and re_matches_well(pattern):
         return lambda _: compiled
     try:
         timed: Matching = TimedPattern(pattern, compiled)

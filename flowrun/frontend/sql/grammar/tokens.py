@@ -31,10 +31,11 @@ __all__ = [
     "token_span",
 ]
 
-LINE_COMMENT = r"--[^\r\n]*+"
+# No possessive quantifiers: `re` of Python 3.11.0 to 3.11.4, which Debian 12 has, matches groups with them wrongly.
+LINE_COMMENT = r"--[^\r\n]*"
 BLOCK_COMMENT = r"/\*(?!\+).*?\*/"
-TEXT = r"'[^']*+(?:''[^']*+)*+'"
-QUOTED_NAME = r"`[^`]*+(?:``[^`]*+)*+`"
+TEXT = r"'[^']*(?:''[^']*)*'(?!')"
+QUOTED_NAME = r"`[^`]*(?:``[^`]*)*`(?!`)"
 WORD = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 """A name, keyword or unit without quotes."""
 _TOKEN = re.compile(
@@ -42,7 +43,7 @@ _TOKEN = re.compile(
     rf"|(?P<text>{TEXT})|(?P<hex>[xX]'[0-9a-fA-F]*'|0[xX][0-9a-fA-F]+)|(?P<unicode>[uU]&{TEXT})"
     rf"|(?P<name>{QUOTED_NAME})|(?P<word>{WORD.pattern})"
     r"|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)"
-    r"|(?P<hint>/\*\+(?:[^'`*]++|\*(?!/)|'[^']*+'|`[^`]*+`)*+\*/)"  # its quotes are quotes: they may hold */ and ;
+    r"|(?P<hint>/\*\+(?:[^'`*]|\*(?!/)|'[^']*'|`[^`]*`)*\*/)"  # its quotes are quotes: they may hold */ and ;
     r"|(?P<open>['`]|/\*)|(?P<mark>\|\||[<>!]=|<>|=>|.)",
     re.DOTALL,
 )
