@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import click
 
@@ -41,6 +42,7 @@ def run_on_cluster(
         ClusterError: the cluster cannot be reached, or does not take the job.
         PipelineError: the job has to run in this process.
     """
+    run = replace(run, place=cluster.as_arguments())
     job_graph = run.compiled.job_graph
     check_runs_elsewhere(job_graph)
     announce(run)

@@ -118,15 +118,15 @@ def _carry_out(
         click.echo(answer["path"])
         say(f"'{name}' goes on at parallelism {parallelism}")
         return
-    _say_what_became(kind, name, answer)
+    _say_what_became(kind, name, answer, "" if cluster is None else cluster.as_arguments())
 
 
-def _say_what_became(kind: str, name: str, answer: Mapping[str, Json]) -> None:
+def _say_what_became(kind: str, name: str, answer: Mapping[str, Json], place: str) -> None:
     path = answer["path"]
     if path is not None:
         click.echo(path)
     if kind == "savepoint":
-        say(f"resume with:\n  {resume_command(str(path))}")
+        say(f"resume with:\n  {resume_command(str(path), place=place)}")
         return
     state = str(answer["job_state"])
     if kind == "stop" and state != "finished":
@@ -135,4 +135,4 @@ def _say_what_became(kind: str, name: str, answer: Mapping[str, Json]) -> None:
         )
     say(f"'{name}' is {'stopped' if kind == 'stop' else spelled_state(state)}")
     if path is not None:
-        say(f"resume with:\n  {resume_command(str(path))}")
+        say(f"resume with:\n  {resume_command(str(path), place=place)}")

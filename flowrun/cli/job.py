@@ -94,6 +94,7 @@ class JobRun:
         cluster: gives the context with what subtasks run on, in place of `workers`; None: as `workers` says.
         release: is called as soon as the restored state is not needed any more, perhaps more than once.
         recompiling: how the job is compiled at another parallelism while it runs; a text: why it cannot be.
+        place: the options of `flowrun resume` that name where the job runs, if that is neither here nor in processes of this command.
         settle_ms: the job takes the slots of `cluster` that there are, as soon as their number stood still for so long; None: it needs
             those that it needs.
     """
@@ -108,6 +109,7 @@ class JobRun:
     workers: int | None = None
     cluster: Callable[[], AbstractContextManager[WorkerCluster]] | None = None
     recompiling: Recompiling | str = "it is one of the jobs that a program runs"
+    place: str = ""
     settle_ms: int | None = None
 
     @property
@@ -418,7 +420,8 @@ def _could_not_restore(run: JobRun, ended: JobStatus, error: JobFailedError) -> 
 
 def _say_how_to_resume(run: JobRun, path: str | None) -> None:
     if path is not None:
-        say(f"resume with:\n  {resume_command(path, run.compiled.text.withheld, functions_folder(run.compiled.text))}")
+        text = run.compiled.text
+        say(f"resume with:\n  {resume_command(path, text.withheld, functions_folder(text), run.place)}")
     elif run.takes_checkpoints:
         say("no checkpoint was completed: running it again starts from the beginning")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -215,7 +216,9 @@ def run_job_on_spark(
             yield started
 
     again = recompiling(compiled, variables, overrides, run.functions_from, sent.text)
-    return run_job(replace(run, cluster=cluster, recompiling=again), show_traceback=show_traceback).code
+    return run_job(
+        replace(run, cluster=cluster, recompiling=again, place=_place(options.spark)), show_traceback=show_traceback
+    ).code
 
 
 class _Waiting:
@@ -247,3 +250,12 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _place(spark: SparkOptions) -> str:
+    """The options that name this Spark, but for settings and parameters of the URL, which may hold secrets."""
+    master = "" if spark.master is None else f" --spark-master {shlex.quote(spark.master)}"
+    if spark.remote is None:
+        return f"--on spark{master}"
+    server, semicolon, _ = spark.remote.partition(";")
+    return f"--on spark --spark-remote {shlex.quote(server)}" + (";…" if semicolon else "")

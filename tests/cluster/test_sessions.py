@@ -89,8 +89,9 @@ def test_jobs_are_rescaled_within_the_slots_that_there_are(tmp_path: Path) -> No
         assert found(tmp_path / "other", "other") == list(range(1_000))
         kill(int(cluster.job("counted")["pid"]))
         wait_for(lambda: cluster.job("counted").get("slots") == 1, cluster.dispatcher)  # as it was rescaled
-        cluster.flowrun("stop", "counted", "--savepoint", "saved")
+        stopped = cluster.flowrun("stop", "counted", "--savepoint", "saved").stderr
         (saved,) = (tmp_path / "saved").iterdir()
+        assert f"flowrun resume --from-savepoint {saved} --cluster 127.0.0.1:" in stopped, "where it ran"
         cluster.flowrun("resume", "--from-savepoint", saved, *FASTER)
         end(cluster)
     check_counts(tmp_path, 200_000)

@@ -33,17 +33,20 @@ def _checkpoints(status: CheckpointsStatus) -> str:
     return text
 
 
-def resume_command(path: str, withheld: Iterable[str] = (), functions_from: str | None = None) -> str:
+def resume_command(path: str, withheld: Iterable[str] = (), functions_from: str | None = None, place: str = "") -> str:
     """The command that resumes a job from a checkpoint or savepoint.
 
     Args:
         path: the folder of the checkpoint or savepoint.
         withheld: names of variables that must be given again, because their values are not kept.
         functions_from: the folder of the pipeline's Python functions; None: it need not be named.
+        place: the options that name where the job runs, if not in processes of its command.
 
     >>> resume_command("/data/my state/chk-7")
     "flowrun resume --from-savepoint '/data/my state/chk-7'"
+    >>> resume_command("/data/chk-7", place="--on spark")
+    'flowrun resume --from-savepoint /data/chk-7 --on spark'
     """
     again = "".join(f" --var {name}=…" for name in withheld)
     functions = "" if functions_from is None else f" --functions-from {shlex.quote(functions_from)}"
-    return f"flowrun resume --from-savepoint {shlex.quote(path)}{functions}{again}"
+    return f"flowrun resume --from-savepoint {shlex.quote(path)}{functions}{again}{' ' if place else ''}{place}"

@@ -17,6 +17,7 @@ from tests.end_to_end.processes import checkpoints, started, wait_for
 from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 from tests.slices import in_ci
 from tests.spark.streams.executors import STARTS_WITHIN_S, all_end, descendants, on_spark, task_executors, victim
+from tests.spark.streams.many_runs import LOCAL_CLUSTER
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ends processes with their parents")
 
@@ -62,7 +63,7 @@ def test_the_end_of_the_command_is_the_end_of_all(tmp_path: Path, number: signal
         assert all_end(everything)
     if number is not signal.SIGKILL:
         assert run.returncode == 130, said
-        assert "resume with:" in said
+        assert f"--on spark --spark-master '{LOCAL_CLUSTER}'" in said.partition("resume with:")[2]
 
 
 def test_a_terminal_that_is_closed_ends_it_with_a_last_checkpoint(tmp_path: Path) -> None:
