@@ -1,4 +1,4 @@
-"""Kafka to Kafka against a bare loop of the client library on the same broker, and small messages into a window."""
+"""Kafka to Kafka against a bare loop of the client library and Apache Flink on the same broker, and small messages into a window."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import flink
 from benchmarks.measuring import FLOWRUN, Figure
 from tests.servers.kafka import KafkaBroker, why_not
 
 MESSAGES = 1_500_000
 ROUNDS = 3
 COPY_BAR = 0.5
+FLINK_BAR = 1.0
 WINDOW_BAR = 300_000
 EXACTLY_ONCE_BAR = 0.85
 
@@ -115,23 +118,30 @@ def filled(broker: KafkaBroker, partitions: int) -> str:
 
 
 def copies(broker: KafkaBroker, topic: str, partitions: int, folder: Path) -> list[Figure]:
-    """The three ways take turns: what else the machine does meets all of them."""
+    """The ways take turns: what else the machine does meets all of them."""
     times: dict[str, list[float]] = {"bare": [], "at-least-once": [], "exactly-once": []}
+    if flink.is_installed():
+        times["Flink"] = []
     for _ in range(ROUNDS):
         for way, seconds in times.items():
             target = broker.create_topic(partitions)
             if way == "bare":
                 arguments = [broker.bootstrap, topic, target, str(partitions), str(MESSAGES)]
                 seconds.append(float(said([sys.executable, "-c", _BARE, *arguments])))
-            else:
-                script = _SOURCE.format(topic=topic, broker=broker.bootstrap, more="") + _COPY.format(
-                    target=target, broker=broker.bootstrap, guarantee=way
-                )
-                seconds.append(job_seconds(script, folder, min(partitions, 2)))
-    bare, ours, exactly = (MESSAGES / statistics.median(seconds) for seconds in times.values())
+                continue
+            script = _SOURCE.format(topic=topic, broker=broker.bootstrap, more="") + _COPY.format(
+                target=target, broker=broker.bootstrap, guarantee="at-least-once" if way == "Flink" else way
+            )
+            run_by = flink.job_seconds if way == "Flink" else partial(job_seconds, folder=folder)
+            seconds.append(run_by(script, parallelism=min(partitions, 2)))
+    bare, ours, exactly, *flinks = (MESSAGES / statistics.median(seconds) for seconds in times.values())
     name = f"Kafka JSON → filter → Kafka, {partitions} partition{'s'[: partitions > 1]}"
     return [
-        figure(f"{name}, at least once", ours, bare, COPY_BAR),
+        figure(f"{name}, at least once, against a bare loop", ours, bare, COPY_BAR),
+        *(
+            figure(f"{name}, at least once, against Flink {flink.VERSION}", ours, theirs, FLINK_BAR)
+            for theirs in flinks
+        ),
         figure(f"{name}, exactly once, against at least once", exactly, ours, EXACTLY_ONCE_BAR),
     ]
 
