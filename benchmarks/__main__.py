@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     back_pressure,
+    cdc,
     checkpoints,
     cluster,
     files,
@@ -36,6 +37,7 @@ BENCHMARKS = {
     "checkpoints": checkpoints.run,
     "files": files.run,
     "jdbc": jdbc.run,
+    "cdc": cdc.run,
     "formats": formats.run,
     "joins": joins.run,
     "join_order": join_order.run,

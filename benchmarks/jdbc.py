@@ -54,7 +54,7 @@ with adbc_driver_postgresql.dbapi.connect({uri!r}) as connection, connection.cur
 
 
 def run() -> list[Figure]:
-    with _database() as database, tempfile.TemporaryDirectory() as folder:
+    with running() as database, tempfile.TemporaryDirectory() as folder:
         rows = _rows()
         pq.write_table(rows, Path(folder) / "rows.parquet")
         database.execute(DDL.format("source"))
@@ -64,7 +64,7 @@ def run() -> list[Figure]:
 
 
 @contextmanager
-def _database() -> Iterator[PostgresDatabase]:
+def running() -> Iterator[PostgresDatabase]:
     binaries = binaries_folder()
     assert binaries is not None, "apt-get install postgresql"
     server = PostgresServer(binaries, Path(tempfile.mkdtemp(prefix="flowrun-postgres-")))
