@@ -55,6 +55,14 @@ OPTIONS = (
         choices=("initial", "latest-offset"),
     ),
     Option(
+        "scan.incremental.snapshot.chunk.size",
+        OptionType.INT,
+        "About how many of the rows that are there are read by one query. As many queries run at the same time as the source has "
+        "subtasks; those that were over at a checkpoint are not repeated after a failure.",
+        default=65_536,
+        minimum=1,
+    ),
+    Option(
         "truncate",
         OptionType.ENUM,
         "What TRUNCATE does, which does not say which rows it removes: end the job, or nothing.",
@@ -104,6 +112,7 @@ def create_source(table: TableDefinition) -> PostgresCdcSource:
             table.schema,
             table.primary_key,
             options.text("scan.startup.mode") == "initial",
+            options.integer("scan.incremental.snapshot.chunk.size"),
             options.text("truncate") == "ignore",
         )
     )

@@ -7,25 +7,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from flowrun.api.source import JsonValue
 from flowrun.connectors.jdbc.postgres.connecting import translated
 from flowrun.connectors.jdbc.postgres.texts import identifier, literal
-from flowrun.connectors.postgres_cdc.database import (
-    CapturedTable,
-    Keepalive,
-    ReplicationConnection,
-    format_lsn,
-    prepare,
-    read_frame,
-    session,
-    slot_state,
-)
-from flowrun.connectors.postgres_cdc.pgoutput import read_message
-from flowrun.connectors.postgres_cdc.snapshot import read_snapshot
-from flowrun.connectors.postgres_cdc.transactions import ChangeAssembler, LogPlace
+from flowrun.connectors.postgres_cdc.chunks import Chunk, cut, joined, left_to_read
+from flowrun.connectors.postgres_cdc.database import CapturedTable, prepare, session, slot_state
+from flowrun.connectors.postgres_cdc.log_places import format_lsn
+from flowrun.connectors.postgres_cdc.parallel_chunks import ParallelChunks
+from flowrun.connectors.postgres_cdc.pgoutput import join_messages
+from flowrun.connectors.postgres_cdc.replication import ReplicationConnection
+from flowrun.connectors.postgres_cdc.snapshot import TableSnapshot, read_chunks
+from flowrun.connectors.postgres_cdc.transactions import ChangeAssembler, LoggedTable, LogPlace
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -35,6 +32,10 @@ _log = logging.getLogger(__name__)
 _WAITING_ITEMS = 8
 _FEEDBACK_S = 5.0
 _IDLE_MS = 200
+_READ_BYTES = 8 << 20
+"""Of messages of the log that are made one batch."""
+_TOLD_S = 1.0
+"""How often a place is told that was reached without a row."""
 _SLOT_RELEASE_S = 20.0
 """How long the slot may be held by a connection of an attempt that has ended."""
 _NOTE = "flowrun reads slot {slot} from {lsn}"
@@ -46,27 +47,25 @@ class CapturePosition:
 
     Attributes:
         place: in the log; while rows of the table itself are read, where the log is read from afterwards.
-        after: the key of the last of these rows, as texts; None: there was none yet.
-        in_log: whether all of them were read.
+        left: what is left of the table itself; None: nothing, the log is read.
     """
 
     place: LogPlace
-    after: tuple[str, ...] | None = None
-    in_log: bool = False
+    left: tuple[Chunk, ...] | None = None
 
     def to_json(self) -> dict[str, JsonValue]:
         """For checkpoints."""
-        after: JsonValue = None if self.after is None else list(self.after)
-        return {"lsn": self.place.lsn, "skip": self.place.skip, "after": after, "in_log": self.in_log}
+        left: JsonValue = None if self.left is None else [chunk.to_json() for chunk in self.left]
+        return {"lsn": self.place.lsn, "skip": self.place.skip, "left": left}
 
     @classmethod
     def from_json(cls, found: Any) -> CapturePosition | None:
         """As `to_json` gave it; None: nothing was read."""
-        if found.get("lsn") is None:
+        if found["lsn"] is None:
             return None
-        after = found["after"]
+        left = found["left"]
         place = LogPlace(cast(int, found["lsn"]), cast(int, found["skip"]))
-        return cls(place, None if after is None else tuple(after), bool(found["in_log"]))
+        return cls(place, None if left is None else tuple(Chunk(*chunk) for chunk in left))
 
 
 @record
@@ -86,6 +85,7 @@ class Capture:
         schema: the columns wanted.
         keys: the columns of the primary key.
         reads_rows: whether the rows that are there come first; else only changes from now on.
+        chunk_rows: about how many of these rows are read by one query.
         ignores_truncate: whether TRUNCATE is left out; else it is an error.
     """
 
@@ -93,25 +93,33 @@ class Capture:
     schema: Schema
     keys: tuple[str, ...]
     reads_rows: bool
+    chunk_rows: int
     ignores_truncate: bool
 
 
 class CaptureFetcher:
-    """Reads in a thread of its own, as far ahead as there is room.
+    """Reads in a thread of its own, and the table itself in some more, as far ahead as there is room.
 
     Args:
         capture: what.
         position: where to go on; None: at the beginning.
-        batch_rows: rows of one item.
+        batch_rows: messages of the log to make one batch of.
+        connections: how many chunks of the table are read at the same time.
         notify: is called when there is something to take.
     """
 
     def __init__(
-        self, capture: Capture, position: CapturePosition | None, batch_rows: int, notify: Callable[[], None]
+        self,
+        capture: Capture,
+        position: CapturePosition | None,
+        batch_rows: int,
+        connections: int,
+        notify: Callable[[], None],
     ) -> None:
         self._capture = capture
         self._position = position
         self._batch_rows = batch_rows
+        self._connections = connections
         self._notify = notify
         self._items: queue.Queue[Fetched | Exception] = queue.Queue(_WAITING_ITEMS)
         self._stopped = threading.Event()
@@ -144,21 +152,23 @@ class CaptureFetcher:
         if self._thread.is_alive():
             self._thread.join(10)
 
-    def _put(self, item: Fetched | Exception) -> None:
+    def _put(self, item: Fetched | Exception, replication: ReplicationConnection | None = None) -> None:
+        """Wait for room; meanwhile the server hears that somebody is there, if its log is being read."""
         while not self._stopped.is_set():
             try:
                 self._items.put(item, timeout=0.1)
             except queue.Full:
+                if replication is not None:
+                    self._feed_back(replication)
                 continue
             self._notify()
             return
         raise JobCancelledError("the source was closed")
 
     def _run(self) -> None:
-        replication: list[ReplicationConnection] = []
         try:
-            with translated(self._capture.table.access):
-                self._read(replication)
+            with translated(self._capture.table.access), ExitStack() as opened:
+                self._read(opened)
         except JobCancelledError:
             return
         except Exception as error:
@@ -166,72 +176,80 @@ class CaptureFetcher:
                 self._put(error)
             except JobCancelledError:
                 return
-        finally:
-            for connection in replication:
-                connection.close()
 
-    def _read(self, opened: list[ReplicationConnection]) -> None:
-        table = self._capture.table
-        prepare(table)
-        position, snapshot = self._position, None
-        replication = ReplicationConnection(table)
-        opened.append(replication)
-        if position is None:
-            self._make_room()
-            lsn, snapshot = replication.create_slot()
-            with session(table) as connection:
-                note = literal(_NOTE.format(slot=table.slot, lsn=format_lsn(lsn)))
-                connection.execute(f"COMMENT ON PUBLICATION {identifier(table.publication)} IS {note}")
-            position = CapturePosition(LogPlace(lsn), None, in_log=not self._capture.reads_rows)
-            self._put(Fetched(None, position))
-        else:
+    def _read(self, opened: ExitStack) -> None:
+        capture, position = self._capture, self._position
+        oid = prepare(capture.table)
+        replication = ReplicationConnection(capture.table)
+        opened.callback(replication.close)
+        if position is not None:
             self._check_slot(position)
-        if not position.in_log:
-            position = self._read_rows(position, snapshot)
-        self._follow(replication, position)
+        if position is None or position.left is not None:
+            position = self._read_table(oid, position, replication)
+        self._follow(oid, replication, position)
 
-    def _read_rows(self, position: CapturePosition, snapshot: str | None) -> CapturePosition:
+    def _read_table(
+        self, oid: int, position: CapturePosition | None, replication: ReplicationConnection
+    ) -> CapturePosition:
+        """Read what is left of the table, after the slot is made if there is none; gives the place where the log is read from."""
         capture = self._capture
-        for rows, last in read_snapshot(capture.table, capture.schema, capture.keys, position.after, snapshot):
-            for start in range(0, rows.num_rows, self._batch_rows):
-                part = rows.slice(start, self._batch_rows)
-                # Between parts of one block the position stays before it: to read a row again is harmless, as rows are upserts.
-                whole = start + part.num_rows == rows.num_rows
-                position = replace(position, after=last) if whole else position
-                self._put(Fetched(RecordBatch(part), position))
-        position = replace(position, in_log=True)
-        self._put(Fetched(None, position))
-        return position
+        with ExitStack() as opened:
+            snapshot = TableSnapshot(capture.table, oid)
+            opened.callback(snapshot.close)
+            if position is None:
+                place, exported = self._make_slot(replication)
+                moment, left = snapshot.take(exported), None
+            else:
+                place = position.place
+                moment, left = snapshot.take(None), position.left
+            in_log = CapturePosition(place)
+            if capture.reads_rows:
+                left = left_to_read(snapshot.pieces, left)
+                chunks = cut(left, snapshot.pieces, capture.chunk_rows, snapshot.server_version)
+                self._put(Fetched(None, CapturePosition(place, joined(chunks))))
+                ParallelChunks(
+                    chunks,
+                    partial(read_chunks, capture.table, capture.schema, moment),
+                    lambda rows, left: self._put(Fetched(rows, CapturePosition(place, left))),
+                    self._stopped.is_set,
+                ).read(self._connections)
+        self._put(Fetched(None, in_log))
+        return in_log
 
-    def _follow(self, replication: ReplicationConnection, position: CapturePosition) -> None:
+    def _make_slot(self, replication: ReplicationConnection) -> tuple[LogPlace, str]:
+        """Make the slot: the place in the log where it begins, and the name of the moment that this is."""
+        table = self._capture.table
+        self._make_room()
+        lsn, exported = replication.create_slot()
+        with session(table) as connection:
+            note = literal(_NOTE.format(slot=table.slot, lsn=format_lsn(lsn)))
+            connection.execute(f"COMMENT ON PUBLICATION {identifier(table.publication)} IS {note}")
+        return LogPlace(lsn), exported
+
+    def _follow(self, oid: int, replication: ReplicationConnection, position: CapturePosition) -> None:
         capture = self._capture
+        table = LoggedTable(oid, capture.table.schema_name, capture.table.table_name)
         assembler = ChangeAssembler(
-            capture.table.name, capture.schema, capture.keys, position.place, ignores_truncate=capture.ignores_truncate
+            table, capture.schema, capture.keys, position.place, ignores_truncate=capture.ignores_truncate
         )
         self._start(replication, position.place.lsn)
-        told = time.monotonic()
-        while True:
-            data = replication.read(0 if assembler.waiting else _IDLE_MS)
-            if data is None:
-                if assembler.waiting:
-                    self._put(Fetched(assembler.take(), replace(position, place=assembler.place)))
-            else:
-                frame = read_frame(data)
-                self._received_lsn = max(self._received_lsn, frame.end_lsn)
-                if isinstance(frame, Keepalive):
-                    moved = assembler.advance(frame.end_lsn)
-                    if moved and time.monotonic() - told > 1:
-                        told = time.monotonic()
-                        self._put(Fetched(None, replace(position, place=assembler.place)))
-                    if frame.wants_reply:
-                        self._feed_back(replication, at_once=True)
-                else:
-                    assembler.add(read_message(frame.data))
-                    if assembler.waiting >= self._batch_rows - 1:
-                        self._put(Fetched(assembler.take(), replace(position, place=assembler.place)))
-            self._feed_back(replication)
-            if self._stopped.is_set():
-                raise JobCancelledError("the source was closed")
+        told, told_at = position.place, time.monotonic()
+        while not self._stopped.is_set():
+            found = replication.read(_IDLE_MS, self._batch_rows, _READ_BYTES)
+            wants_reply = False
+            if found:
+                messages = join_messages(found)
+                self._received_lsn = max(self._received_lsn, messages.end_lsn)
+                wants_reply = messages.wants_reply
+                assembler.add(messages)
+                assembler.advance(messages.sent_lsn)
+            has_rows = assembler.waiting > 0
+            if has_rows or (assembler.place != told and time.monotonic() - told_at > _TOLD_S):
+                told, told_at = assembler.place, time.monotonic()
+                rows = assembler.take() if has_rows else None
+                self._put(Fetched(rows, replace(position, place=told)), replication)
+            self._feed_back(replication, at_once=wants_reply)
+        raise JobCancelledError("the source was closed")
 
     def _feed_back(self, replication: ReplicationConnection, *, at_once: bool = False) -> None:
         now = time.monotonic()

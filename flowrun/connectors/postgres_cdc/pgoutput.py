@@ -1,41 +1,115 @@
-"""Messages of PostgreSQL's output plug-in `pgoutput`, protocol version 1: transactions, and the changes in them.
+"""Messages of PostgreSQL's output plug-in `pgoutput`, protocol version 1: transactions, and the changes in them, many at a time.
 
 A transaction comes when it has been committed, all of it at once; what was rolled back does not come. The layout is that of "Logical
-Replication Message Formats" in PostgreSQL's documentation.
+Replication Message Formats" and "Streaming Replication Protocol" in PostgreSQL's documentation. Messages are joined to one array of bytes,
+and a step of reading is done for all rows at the same time: no Python runs for a single one of them.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
-from flowrun.core.elements import RowKind
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from flowrun.connectors.postgres_cdc.rows import texts_at
+from flowrun.core.arrays import Bytes, Integers
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError
 
-_BEGIN = struct.Struct(">QqI")
-"""Final LSN of the transaction, time of the commit (µs since 2000), number of the transaction."""
-_COMMIT = struct.Struct(">BQQq")
-"""Flags, LSN of the commit, LSN of its end, time."""
+INSERT, UPDATE, DELETE, BEGIN, COMMIT, RELATION, TRUNCATE = b"IUDBCRT"
+KEEPALIVE = 0
+"""What stands for the kind of a message by which the server says how far it is."""
+TEXT, NULL, UNCHANGED = b"tnu"
+"""Kinds of values. One that is unchanged was not sent, as it is stored apart from its row (TOAST) and the update left it as it was."""
+
+_HEADER_BYTES = 25
+"""Of a message of the plug-in, as the stream carries it: w, the place in the log, its end, time."""
+_KEEPALIVE = struct.Struct(">cQqB")
+_PADDING = bytes(8)
+"""Behind the last message, so that a number may be read there before it is known that there is none."""
+_LEAST_BYTES = np.full(256, -1)
+"""Of a message of each kind that there is."""
+_LEAST_BYTES[np.frombuffer(b"IUDBCRTYOM", np.uint8)] = [8, 8, 8, 21, 26, 9, 6, 1, 1, 1]
+_LEAST_BYTES[KEEPALIVE] = 18
 _OID = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _LENGTH = struct.Struct(">I")
-_INSERT, _DELETE, _UPDATE = int(RowKind.INSERT), int(RowKind.DELETE), int(RowKind.UPDATE_AFTER)
-
-EPOCH_MS = 946_684_800_000
-"""2000-01-01, from where PostgreSQL counts, in ms since 1970."""
-
-Values = list["bytes | Unchanged | None"]
 
 
-class Unchanged:
-    """A value that was not sent, because it is stored apart from its row (TOAST) and the update left it as it was."""
+@record(eq=False)
+class Messages:
+    """Messages of the stream, in their order.
 
-    def __repr__(self) -> str:
-        return "UNCHANGED"
+    Attributes:
+        data: their bytes behind each other, and some more.
+        starts: where each begins; of a message of the plug-in where its kind stands.
+        ends: where each is over.
+        kinds: of the plug-in's messages, as it writes them; `KEEPALIVE` for those of the server itself.
+        end_lsn: the highest place in the log that they name.
+        sent_lsn: up to where the server had sent all there was, when it last said so; 0: it did not.
+        wants_reply: whether the server asks how far the reader is.
+    """
+
+    data: Bytes
+    starts: Integers
+    ends: Integers
+    kinds: Bytes
+    end_lsn: int
+    sent_lsn: int
+    wants_reply: bool
+
+    def message(self, index: int) -> bytes:
+        """The bytes of one message."""
+        return self.data[self.starts[index] : self.ends[index]].tobytes()
 
 
-UNCHANGED = Unchanged()
+def join_messages(messages: Sequence[Any]) -> Messages:
+    """What the stream has carried.
+
+    Args:
+        messages: bytes, or what can be joined with them; at least one.
+
+    Raises:
+        ConnectorError: a message is not of the protocol.
+    """
+    data = np.frombuffer(b"".join([*messages, _PADDING]), np.uint8)
+    lengths = np.fromiter(map(len, messages), np.int64, len(messages))
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    carriers = data[starts]
+    is_log = carriers == ord("w")
+    is_wrong = (~is_log & (carriers != ord("k"))) | (lengths < np.where(is_log, _HEADER_BYTES + 1, _KEEPALIVE.size))
+    if is_wrong.any():
+        raise _unreadable(bytes(messages[int(np.argmax(is_wrong))]), "unknown kind")
+    kinds = np.where(is_log, data[np.where(is_log, starts + _HEADER_BYTES, 0)], KEEPALIVE).astype(np.uint8)
+    least = _LEAST_BYTES[kinds]
+    is_wrong = (least < 0) | (lengths - np.where(is_log, _HEADER_BYTES, 0) < least)
+    if is_wrong.any():
+        raise _unreadable(bytes(messages[int(np.argmax(is_wrong))])[_HEADER_BYTES:], "unknown or cut")
+    lsns = _numbers(data, ">u8")[starts + np.where(is_log, 9, 1)]
+    sent_lsn = int(lsns[~is_log].max(initial=0))
+    wants_reply = bool(data[starts[~is_log] + _KEEPALIVE.size - 1].any())
+    begins = np.where(is_log, starts + _HEADER_BYTES, starts)
+    return Messages(data, begins, ends, kinds, int(lsns.max()), sent_lsn, wants_reply)
+
+
+def _unreadable(message: bytes, why: str) -> ConnectorError:
+    return ConnectorError(f"a message of the replication stream cannot be read: {why}: {message[:40]!r}")
+
+
+def _numbers(data: Bytes, kind: str) -> NDArray[Any]:
+    """The number that begins at each byte."""
+    size = np.dtype(kind).itemsize
+    return np.ndarray((len(data) - size + 1,), kind, data, strides=(1,))
+
+
+def committed_to(messages: Messages, index: int) -> int:
+    """Where the log goes on behind the transaction that this message commits."""
+    return int(_numbers(messages.data, ">u8")[messages.starts[index] + 10])
 
 
 @record
@@ -44,145 +118,172 @@ class ReplicatedTable:
 
     Attributes:
         oid: its number.
-        name: with its schema.
+        schema_name: where it is.
+        table_name: without its schema.
         columns: their names, in the order in which values come.
-        has_whole_old_rows: REPLICA IDENTITY FULL: updates and deletes come with all values of the row before.
+        identity: those whose old values come with updates and deletes: of the replica identity.
     """
 
     oid: int
-    name: str
+    schema_name: str
+    table_name: str
     columns: tuple[str, ...]
-    has_whole_old_rows: bool
+    identity: frozenset[str]
 
 
-@record
-class Begin:
-    """A transaction begins."""
+def read_table(message: bytes) -> ReplicatedTable:
+    """The table that a message describes. Raises ConnectorError."""
+    try:
+        (oid,) = _OID.unpack_from(message, 1)
+        schema, at = _name(message, 5)
+        name, at = _name(message, at)
+        (count,) = _COUNT.unpack_from(message, at + 1)
+        at += 3
+        columns, identity = [], []
+        for _ in range(count):
+            flags = message[at]
+            column, at = _name(message, at + 1)
+            columns.append(column)
+            if flags & 1:
+                identity.append(column)
+            at += 8
+        if at != len(message):
+            raise ValueError("cut")
+    except (struct.error, IndexError, ValueError) as error:
+        raise _unreadable(message, str(error)) from error
+    return ReplicatedTable(oid, schema, name, tuple(columns), frozenset(identity))
 
-    commit_lsn: int
-    commit_time_ms: int
+
+def _name(message: bytes, at: int) -> tuple[str, int]:
+    end = message.index(b"\0", at)
+    return message[at:end].decode(), end + 1
 
 
-@record
-class Commit:
-    """A transaction is over; `end_lsn` is where the log goes on behind it."""
+def read_truncated(message: bytes) -> tuple[int, ...]:
+    """The numbers of the tables all of whose rows were removed. Raises ConnectorError."""
+    try:
+        (count,) = _LENGTH.unpack_from(message, 1)
+        return struct.unpack_from(f">{count}I", message, 6)
+    except struct.error as error:
+        raise _unreadable(message, str(error)) from error
 
-    end_lsn: int
 
-
-@record
-class Change:
-    """A change of one row, as upserts: `old` is the row to delete before `new` is set, if any.
+@record(eq=False)
+class Values:
+    """Values of some columns in some rows, as places in the bytes of messages.
 
     Attributes:
-        table: the number of the table.
-        kind: INSERT, UPDATE_AFTER or DELETE.
-        values: of the row, in the order of the table's columns; of a deleted one those of its key at least.
-        old: for an update that changed the key, or with whole old rows: the values before.
+        kinds: TEXT, NULL or UNCHANGED; shape (columns, rows).
+        starts: where texts begin.
+        ends: where they are over; where they begin if there is none.
     """
 
-    table: int
-    kind: int
-    values: Sequence[bytes | Unchanged | None]
-    old: Sequence[bytes | Unchanged | None] | None = None
+    kinds: Bytes
+    starts: Integers
+    ends: Integers
+
+    def texts(self, data: Bytes, column: int) -> pa.BinaryArray:
+        """The texts of one column; NULL for what is none."""
+        return texts_at(data, self.starts[column], self.ends[column], self.kinds[column] == TEXT)
+
+    def taken(self, rows: Integers) -> Values:
+        """Those of some rows."""
+        return Values(self.kinds[:, rows], self.starts[:, rows], self.ends[:, rows])
+
+    def without_unchanged(self, rows: Integers, other: Values) -> Values:
+        """With the values of `other`, whose rows are these `rows`, where they are unchanged."""
+        is_unchanged = self.kinds[:, rows] == UNCHANGED
+        if not is_unchanged.any():
+            return self
+        kinds, starts, ends = self.kinds.copy(), self.starts.copy(), self.ends.copy()
+        kinds[:, rows] = np.where(is_unchanged, other.kinds, kinds[:, rows])
+        starts[:, rows] = np.where(is_unchanged, other.starts, starts[:, rows])
+        ends[:, rows] = np.where(is_unchanged, other.ends, ends[:, rows])
+        return Values(kinds, starts, ends)
+
+    def followed_by(self, other: Values, order: Integers) -> Values:
+        """The rows of both, in an order."""
+        return Values(
+            np.concatenate((self.kinds, other.kinds), axis=1)[:, order],
+            np.concatenate((self.starts, other.starts), axis=1)[:, order],
+            np.concatenate((self.ends, other.ends), axis=1)[:, order],
+        )
 
 
-@record
-class Truncate:
-    """All rows of these tables were removed."""
+@record(eq=False)
+class Changes:
+    """Changes of rows of one table.
 
-    tables: tuple[int, ...]
+    Attributes:
+        messages: the index of each.
+        kinds: INSERT, UPDATE or DELETE.
+        values: of the row; of a deleted one those of the replica identity at least.
+        updated: changes that tell values of the row before, too.
+        old: these values.
+    """
+
+    messages: Integers
+    kinds: Bytes
+    values: Values
+    updated: Integers
+    old: Values
 
 
-Message = Begin | Commit | Change | Truncate | ReplicatedTable | None
+def table_numbers(messages: Messages, changes: Integers) -> Integers:
+    """The number of the table of each change."""
+    return _numbers(messages.data, ">u4")[messages.starts[changes] + 1].astype(np.int64)
 
 
-def read_message(data: bytes) -> Message:
-    """One message; None: one that says nothing of rows (types, origins, messages of users).
+def read_changes(messages: Messages, changes: Integers, columns: int, wanted: Sequence[int]) -> Changes:
+    """Changes of one table.
+
+    Args:
+        messages: with others between them.
+        changes: the indices of the changes.
+        columns: how many the table has.
+        wanted: places of the columns that are read.
 
     Raises:
-        ConnectorError: it is not of this protocol.
+        ConnectorError: a message is not of this protocol.
     """
+    data, ends = messages.data, messages.ends[changes]
+    kinds = messages.kinds[changes]
+    at = messages.starts[changes] + 5
     try:
-        return _read(data)
-    except (struct.error, IndexError, ValueError) as error:
-        raise ConnectorError(f"a message of the replication stream cannot be read: {error}: {data[:40]!r}") from error
+        updated = np.flatnonzero((kinds == UPDATE) & (data[at] != ord("N")))
+        old, behind = _read_rows(data, at[updated] + 1, columns, wanted)
+        at[updated] = behind
+        is_marked = np.isin(data[at], np.frombuffer(b"KO", np.uint8)) == (kinds == DELETE)
+        values, behind = _read_rows(data, at + 1, columns, wanted)
+        is_right = is_marked & (behind == ends)
+        if is_right.all():
+            return Changes(changes, kinds, values, updated, old)
+        first = int(np.argmin(is_right))
+    except (IndexError, _WrongRowError) as error:
+        raise ConnectorError(f"a message of the replication stream cannot be read: {error}") from None
+    raise _unreadable(messages.message(int(changes[first])), "it has not the columns of its table")
 
 
-def _read(data: bytes) -> Message:
-    kind = data[:1]
-    if kind == b"I":
-        values, _ = _tuple(data, 6)
-        return Change(_OID.unpack_from(data, 1)[0], _INSERT, values)
-    if kind == b"U":
-        return _update(data)
-    if kind == b"D":
-        values, _ = _tuple(data, 6)
-        return Change(_OID.unpack_from(data, 1)[0], _DELETE, values)
-    if kind == b"B":
-        lsn, time_us, _ = _BEGIN.unpack_from(data, 1)
-        return Begin(lsn, EPOCH_MS + time_us // 1000)
-    if kind == b"C":
-        return Commit(_COMMIT.unpack_from(data, 1)[2])
-    if kind == b"R":
-        return _relation(data)
-    if kind == b"T":
-        (count,) = _LENGTH.unpack_from(data, 1)
-        return Truncate(struct.unpack_from(f">{count}I", data, 6))
-    if kind in (b"Y", b"O", b"M"):
-        return None
-    raise ValueError(f"unknown kind {kind!r}")
+class _WrongRowError(ValueError):
+    """The values of a row are not of the protocol."""
 
 
-def _update(data: bytes) -> Change:
-    (table,) = _OID.unpack_from(data, 1)
-    mark, at, old = data[5:6], 6, None
-    if mark in (b"K", b"O"):
-        old, at = _tuple(data, at)
-        mark, at = data[at : at + 1], at + 1
-    if mark != b"N":
-        raise ValueError(f"an update with a part {mark!r}")
-    values, _ = _tuple(data, at)
-    return Change(table, _UPDATE, values, old)
-
-
-def _tuple(data: bytes, at: int) -> tuple[Values, int]:
-    """The values of a row that begins at this place, and the place behind it."""
-    (count,) = _COUNT.unpack_from(data, at)
-    at += 2
-    values: Values = []
-    for _ in range(count):
-        kind = data[at]
-        at += 1
-        if kind == 0x74:  # t: text
-            (size,) = _LENGTH.unpack_from(data, at)
-            at += 4
-            values.append(data[at : at + size])
-            at += size
-        elif kind == 0x6E:  # n: NULL
-            values.append(None)
-        elif kind == 0x75:  # u: unchanged
-            values.append(UNCHANGED)
-        else:
-            raise ValueError(f"a value of kind {kind:#x}")
-    return values, at
-
-
-def _relation(data: bytes) -> ReplicatedTable:
-    (oid,) = _OID.unpack_from(data, 1)
-    schema, at = _name(data, 5)
-    name, at = _name(data, at)
-    identity = data[at : at + 1]
-    (count,) = _COUNT.unpack_from(data, at + 1)
-    at += 3
-    columns = []
-    for _ in range(count):
-        column, at = _name(data, at + 1)
-        columns.append(column)
-        at += 8
-    return ReplicatedTable(oid, f"{schema}.{name}", tuple(columns), identity == b"f")
-
-
-def _name(data: bytes, at: int) -> tuple[str, int]:
-    end = data.index(b"\0", at)
-    return data[at:end].decode(), end + 1
+def _read_rows(data: Bytes, at: Integers, columns: int, wanted: Sequence[int]) -> tuple[Values, Integers]:
+    """The values of rows that begin at these places, and the places behind them."""
+    if not (_numbers(data, ">u2")[at] == columns).all():
+        raise _WrongRowError(f"a row has not {columns} values")
+    lengths = _numbers(data, ">u4")
+    kinds = np.empty((columns, len(at)), np.uint8)
+    starts = np.empty((columns, len(at)), np.int64)
+    ends = np.empty((columns, len(at)), np.int64)
+    at = at + 2
+    for column in range(columns):
+        kinds[column] = data[at]
+        is_text = kinds[column] == TEXT
+        if not (is_text | (kinds[column] == NULL) | (kinds[column] == UNCHANGED)).all():
+            raise _WrongRowError("a value is of an unknown kind")
+        starts[column] = at + np.where(is_text, 5, 1)
+        at = starts[column] + np.where(is_text, lengths[at + 1], 0)
+        ends[column] = at
+    chosen = list(wanted)
+    return Values(kinds[chosen], starts[chosen], ends[chosen]), at

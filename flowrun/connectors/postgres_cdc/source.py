@@ -1,4 +1,4 @@
-"""The source: one split, which is the table and then its log, read by one subtask."""
+"""The source: one split, which is the table and then its log. One subtask hands it on, whatever order of rows its connections read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from flowrun.connectors.postgres_cdc.fetcher import Capture, CaptureFetcher, Cap
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.core.shapes import Shape, boolean, integer, listed, members, optional, text
+from flowrun.core.shapes import Shape, integer, listed, members, optional
 
 _POSITION = members(
-    {"lsn": optional(integer()), "skip": integer(), "after": optional(listed(optional(text))), "in_log": boolean}
+    {"lsn": optional(integer()), "skip": integer(), "left": optional(listed(listed(integer(), length=4)))}
 )
-_NOTHING: dict[str, JsonValue] = {"lsn": None, "skip": 0, "after": None, "in_log": False}
+_NOTHING: dict[str, JsonValue] = {"lsn": None, "skip": 0, "left": None}
 
 
 @record(slots=False)
@@ -62,7 +62,7 @@ class PostgresCdcSource:
 
     @property
     def position_shape(self) -> Shape:
-        """A place in the log, and while the table itself is read, a key."""
+        """A place in the log, and while the table itself is read, what is left of it."""
         return _POSITION
 
     @property
@@ -107,8 +107,9 @@ class PostgresCdcReader:
 
     def _open(self, split: Split) -> None:
         position = CapturePosition.from_json(split.position)
+        context = self._context
         self._fetcher = CaptureFetcher(
-            self._capture, position, self._context.batch_rows, self._context.notify_available
+            self._capture, position, context.batch_rows, context.parallelism, context.notify_available
         )
         self._fetcher.start()
 
@@ -124,8 +125,9 @@ class PostgresCdcReader:
         item = self._fetcher.take()
         if item is None:
             return InputStatus.NOTHING_AVAILABLE
-        if item.rows is not None and item.rows.num_rows:
-            output.emit(item.rows, self._split.split_id)
+        if item.rows is not None:
+            for start in range(0, item.rows.num_rows, self._context.batch_rows):
+                output.emit(item.rows.slice(start, self._context.batch_rows), self._split.split_id)
         self._split = Split(self._split.split_id, item.position.to_json())
         return InputStatus.MORE_AVAILABLE
 

@@ -1,25 +1,41 @@
-"""Puts the messages of the log together to batches of changes, each with the place in the log that it reaches."""
+"""Makes batches of changes of the messages of the log, each with the place in the log that it reaches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from flowrun.connectors.postgres_cdc.pgoutput import (
-    Begin,
-    Change,
-    Commit,
-    Message,
+    BEGIN,
+    COMMIT,
+    DELETE,
+    INSERT,
+    RELATION,
+    TRUNCATE,
+    UNCHANGED,
+    UPDATE,
+    Changes,
+    Messages,
     ReplicatedTable,
-    Truncate,
-    Unchanged,
+    Values,
+    committed_to,
+    read_changes,
+    read_table,
+    read_truncated,
+    table_numbers,
 )
-from flowrun.connectors.postgres_cdc.rows import change_batch
+from flowrun.connectors.postgres_cdc.rows import typed_rows
+from flowrun.core.arrays import Bools, Bytes, Integers
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError, did_you_mean
 
-_UPDATE, _DELETE = int(RowKind.UPDATE_AFTER), int(RowKind.DELETE)
+_ROW_KINDS = np.zeros(256, np.int8)
+_ROW_KINDS[[INSERT, UPDATE, DELETE]] = [RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE]
 
 
 @record
@@ -35,11 +51,31 @@ class LogPlace:
     skip: int = 0
 
 
+@record
+class LoggedTable:
+    """The table whose changes are read.
+
+    Attributes:
+        oid: the server's number of it.
+        schema_name: where it is.
+        table_name: without its schema.
+    """
+
+    oid: int
+    schema_name: str
+    table_name: str
+
+    @property
+    def name(self) -> str:
+        """With its schema, for messages."""
+        return f"{self.schema_name}.{self.table_name}"
+
+
 class ChangeAssembler:
     """Gathers changes of one table.
 
     Args:
-        name: of the table, with its schema.
+        table: the table; changes of others are left out.
         schema: the columns wanted.
         keys: the columns of the primary key.
         place: where the log is read from.
@@ -47,9 +83,9 @@ class ChangeAssembler:
     """
 
     def __init__(
-        self, name: str, schema: Schema, keys: Sequence[str], place: LogPlace, *, ignores_truncate: bool
+        self, table: LoggedTable, schema: Schema, keys: Sequence[str], place: LogPlace, *, ignores_truncate: bool
     ) -> None:
-        self._name = name
+        self._table = table
         self._schema = schema
         self._keys = keys
         self._ignores_truncate = ignores_truncate
@@ -58,92 +94,143 @@ class ChangeAssembler:
         self._in_transaction = False
         self._seen = 0
         """Rows of this transaction so far, those that were skipped included."""
-        self._tables: dict[int, tuple[ReplicatedTable, list[int], list[int]]] = {}
-        self._rows: list[list[bytes | None]] = []
-        self._kinds: list[int] = []
+        self._columns = 0
+        """How many the table has; 0 before the server has described it."""
+        self._wanted: list[int] = []
+        """The places of the columns of the schema, and behind them those of the keys."""
+        self._gathered: list[RecordBatch] = []
 
     @property
     def waiting(self) -> int:
         """Rows that are gathered."""
-        return len(self._rows)
+        return sum(batch.num_rows for batch in self._gathered)
 
     @property
     def place(self) -> LogPlace:
         """What the gathered rows reach, with all that were taken before."""
-        return LogPlace(self._lsn, self._seen if self._in_transaction else 0)
+        return LogPlace(self._lsn, max(self._seen if self._in_transaction else 0, self._skip))
 
-    def add(self, message: Message) -> None:
-        """Take the next message.
+    def take(self) -> RecordBatch:
+        """What is gathered, as one batch; at least one row must wait."""
+        gathered, self._gathered = self._gathered, []
+        if len(gathered) == 1:
+            return gathered[0]
+        columns = pa.concat_batches([batch.columns for batch in gathered])
+        return RecordBatch(columns, None, pa.concat_arrays([batch.row_kinds for batch in gathered]))
+
+    def advance(self, lsn: int) -> None:
+        """The server has sent all up to here."""
+        if not self._in_transaction:
+            self._lsn = max(self._lsn, lsn)
+
+    def add(self, messages: Messages) -> None:
+        """Take the next messages.
 
         Raises:
-            DataError: a value was not sent that is needed.
-            ConnectorError: the table lacks a column by now, or was truncated.
+            DataError: a value was not sent that is needed, or is not of the declared type.
+            ConnectorError: the table lacks a column by now, was truncated or made anew, or a message is not of the protocol.
         """
-        match message:
-            case Change():
-                self._add_change(message)
-            case Begin():
-                self._in_transaction, self._seen = True, 0
-            case Commit():
-                self._in_transaction, self._lsn, self._seen, self._skip = False, message.end_lsn, 0, 0
-            case ReplicatedTable():
-                self._tables[message.oid] = (message, *self._places(message))
-            case Truncate() if any(t in self._tables for t in message.tables) and not self._ignores_truncate:
+        first = 0
+        for index in np.flatnonzero((messages.kinds == RELATION) | (messages.kinds == TRUNCATE)).tolist():
+            self._add_changes(messages, first, index)
+            if messages.kinds[index] == RELATION:
+                self._describe(read_table(messages.message(index)))
+            elif self._table.oid in read_truncated(messages.message(index)) and not self._ignores_truncate:
                 raise ConnectorError(
-                    f"table {self._name} was truncated: which rows were removed is not in the log",
+                    f"table {self._table.name} was truncated: which rows were removed is not in the log",
                     hint="start the pipeline afresh, or set 'truncate' = 'ignore' to keep the rows downstream",
                 )
+            first = index + 1
+        self._add_changes(messages, first, len(messages.kinds))
 
-    def advance(self, lsn: int) -> bool:
-        """The log is read up to here, and nothing of the table is on its way; False if that is known, or something is."""
-        if self._in_transaction or self._rows or lsn <= self._lsn:
-            return False
-        self._lsn = lsn
-        return True
-
-    def _places(self, table: ReplicatedTable) -> tuple[list[int], list[int]]:
-        found = []
+    def _describe(self, table: ReplicatedTable) -> None:
+        if table.oid != self._table.oid:
+            if (table.schema_name, table.table_name) == (self._table.schema_name, self._table.table_name):
+                raise ConnectorError(
+                    f"table {self._table.name} was dropped and made anew: the rows that were in it are not in the log as removed",
+                    hint="start the pipeline afresh, without the checkpoint",
+                )
+            return
+        wanted = []
         for name in (*self._schema.names, *self._keys):
             if name not in table.columns:
                 raise ConnectorError(
-                    f"table {table.name} has no column '{name}' any more",
+                    f"table {self._table.name} has no column '{name}' any more",
                     hint=did_you_mean(name, table.columns) or "adapt the pipeline, and start it afresh",
                 )
-            found.append(table.columns.index(name))
-        return found[: len(self._schema)], found[len(self._schema) :]
-
-    def _add_change(self, change: Change) -> None:
-        known = self._tables.get(change.table)
-        if known is None:
-            return
-        _, places, keys = known
-        values, old = change.values, change.old
-        if change.kind == _UPDATE and old is not None:
-            if any(not isinstance(values[k], Unchanged) and old[k] != values[k] for k in keys):
-                self._put([_known(old[p]) for p in places], _DELETE)
-            values = [o if isinstance(v, Unchanged) else v for v, o in zip(values, old, strict=True)]
-        row = [values[p] for p in places]
-        if change.kind != _DELETE and any(isinstance(v, Unchanged) for v in row):
-            column = self._schema.names[next(i for i, v in enumerate(row) if isinstance(v, Unchanged))]
-            raise DataError(
-                f"an update of table {self._name} comes without the value of column '{column}', which is stored apart (TOAST) and was not "
-                "changed",
-                hint=f"ALTER TABLE {self._name} REPLICA IDENTITY FULL, and start the pipeline afresh, or do not declare the column",
+            wanted.append(table.columns.index(name))
+        unknown = [key for key in self._keys if key not in table.identity]
+        if table.identity and unknown:
+            raise ConnectorError(
+                f"the log does not tell the '{unknown[0]}' of removed rows of table {self._table.name}, but its replica identity: "
+                + ", ".join(sorted(table.identity)),
+                hint=f"declare these as the PRIMARY KEY, or ALTER TABLE {self._table.name} REPLICA IDENTITY FULL",
             )
-        self._put([_known(v) for v in row], change.kind)
+        self._columns, self._wanted = len(table.columns), wanted
 
-    def _put(self, row: list[bytes | None], kind: int) -> None:
-        self._seen += 1
-        if self._seen > self._skip:
-            self._rows.append(row)
-            self._kinds.append(kind)
+    def _add_changes(self, messages: Messages, first: int, stop: int) -> None:
+        """Take messages that are changes, ends of transactions, or say nothing of rows."""
+        kinds = messages.kinds[first:stop]
+        changes = first + np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
+        if len(changes):
+            changes = changes[table_numbers(messages, changes) == self._table.oid]
+        rows = None
+        of = changes
+        if len(changes):
+            rows, of = self._rows(messages, read_changes(messages, changes, self._columns, self._wanted))
+        begins, commits = first + np.flatnonzero(kinds == BEGIN), first + np.flatnonzero(kinds == COMMIT)
+        again = self._rows_again(of, begins, commits)
+        if len(commits):
+            self._lsn, self._skip = committed_to(messages, int(commits[-1])), 0
+        if len(begins) and (not len(commits) or begins[-1] > commits[-1]):
+            self._in_transaction, self._seen = True, int((of > begins[-1]).sum())
+        elif len(commits):
+            self._in_transaction, self._seen = False, 0
+        else:
+            self._seen += len(of)
+        if rows is not None and again < len(of):
+            self._gathered.append(rows if not again else rows.slice(again))
 
-    def take(self) -> RecordBatch:
-        """What is gathered, as one batch. Raises DataError."""
-        rows, kinds = self._rows, self._kinds
-        self._rows, self._kinds = [], []
-        return change_batch(self._schema, rows, kinds, self._name)
+    def _rows_again(self, of: Integers, begins: Integers, commits: Integers) -> int:
+        """How many rows, of these messages, are of the transaction that reading goes on in, and were read before."""
+        if not self._skip:
+            return 0
+        before = 0 if len(begins) and (not len(commits) or begins[0] < commits[0]) else self._seen
+        in_first = int((of < commits[0]).sum()) if len(commits) else len(of)
+        return min(max(self._skip - before, 0), in_first)
 
+    def _rows(self, messages: Messages, changes: Changes) -> tuple[RecordBatch, Integers]:
+        """The rows of changes, and the message of each. A change of a key is a row that is deleted and one that is added."""
+        columns = len(self._schema)
+        values = changes.values.without_unchanged(changes.updated, changes.old)
+        is_missing = (values.kinds[:columns] == UNCHANGED) & (changes.kinds != DELETE)
+        if is_missing.any():
+            raise self._stored_apart(self._schema.names[int(np.argmax(is_missing.any(axis=1)))])
+        kinds, of = _ROW_KINDS[changes.kinds], changes.messages
+        moved = self._moved(messages.data, values, changes)
+        if moved.any():
+            old = changes.old.taken(np.flatnonzero(moved))
+            order = np.argsort(np.concatenate((np.arange(len(of)) * 2 + 1, changes.updated[moved] * 2)), kind="stable")
+            values = values.followed_by(old, order)
+            of = np.concatenate((of, of[changes.updated[moved]]))[order]
+            kinds = np.concatenate((kinds, np.full(int(moved.sum()), RowKind.DELETE, np.int8)))[order]
+        texts = [values.texts(messages.data, column) for column in range(columns)]
+        return RecordBatch(typed_rows(self._schema, texts, self._table.name), None, pa.array(kinds, pa.int8())), of
 
-def _known(value: bytes | Unchanged | None) -> bytes | None:
-    return None if isinstance(value, Unchanged) else value
+    def _moved(self, data: Bytes, values: Values, changes: Changes) -> Bools:
+        """Which of the updates that tell the row before have changed its key."""
+        moved = np.zeros(len(changes.updated), np.bool_)
+        if not len(moved):
+            return moved
+        new = values.taken(changes.updated)
+        for key in range(len(self._schema), len(self._wanted)):
+            differs = pc.not_equal(changes.old.texts(data, key), new.texts(data, key))
+            moved |= pc.fill_null(differs, False).to_numpy(zero_copy_only=False)
+        return moved
+
+    def _stored_apart(self, column: str) -> DataError:
+        return DataError(
+            f"an update of table {self._table.name} comes without the value of column '{column}', which is stored apart (TOAST) and "
+            "was not changed",
+            hint=f"ALTER TABLE {self._table.name} REPLICA IDENTITY FULL, and start the pipeline afresh, or do not declare the column",
+        )

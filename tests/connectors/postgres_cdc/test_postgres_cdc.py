@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
+import psycopg
 import pytest
 
 from flowrun.api.connector import TableDefinition
@@ -19,7 +24,7 @@ from flowrun.core.options import parse_options
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError, OptionError
 from flowrun.testing.connector_conformance import SourceDrive
-from tests.servers.postgres import PostgresDatabase
+from tests.servers.postgres import PostgresDatabase, PostgresServer
 
 pytestmark = pytest.mark.exhaustive
 
@@ -50,9 +55,14 @@ class Reading:
         restored: Sequence[Split] = (),
         rows: dict[Any, dict[str, Any]] | None = None,
         batch_rows: int = 1000,
+        parallelism: int = 1,
     ) -> None:
         self.drive = SourceDrive(
-            made, restored=restored, batch_rows=batch_rows, enumerator_state=[] if restored else None
+            made,
+            restored=restored,
+            batch_rows=batch_rows,
+            enumerator_state=[] if restored else None,
+            parallelism=parallelism,
         )
         self.rows = {} if rows is None else dict(rows)
         self.changes: list[tuple[str, dict[str, Any]]] = []
@@ -60,9 +70,10 @@ class Reading:
         self.drive.answer_requests()
 
     def step(self) -> None:
-        (reader,) = self.drive.readers
+        reader, *idle = self.drive.readers
         if reader.poll(self.drive) is InputStatus.NOTHING_AVAILABLE:
             time.sleep(0.005)
+        assert {other.poll(self.drive) for other in idle} <= {InputStatus.END_OF_INPUT}
         for batch in self.drive.emitted[self._seen :]:
             kinds = [0] * batch.num_rows if batch.row_kinds is None else batch.row_kinds.to_pylist()
             for kind, row in zip(kinds, batch.columns.to_pylist(), strict=True):
@@ -80,11 +91,21 @@ class Reading:
             self.step()
 
     def checkpoint(self, number: int = 1) -> list[Split]:
-        (reader,) = self.drive.readers
+        reader = self.drive.readers[0]
         found = list(reader.snapshot())
         reader.notify_snapshot(number)  # type: ignore[attr-defined]
         reader.notify_checkpoint_complete(number)
         return found
+
+    def pages_left(self) -> int:
+        """How much of the table itself is left; 0 before that is known, too."""
+        left = cast("list[list[int]] | None", self.checkpoint()[0].position["left"])
+        return sum(stop - first for _, _, first, stop in left or ())
+
+    def is_in_log(self) -> bool:
+        """Whether the rows that were there are read, and changes are."""
+        position = self.checkpoint()[0].position
+        return position["lsn"] is not None and position["left"] is None
 
     def close(self) -> None:
         for reader in self.drive.readers:
@@ -137,7 +158,7 @@ def test_a_checkpoint_is_gone_on_from_between_the_rows_of_a_large_transaction(
     postgres.execute(CREATE)
     made = source(postgres)
     job = reading(made, batch_rows=100)
-    job.until(lambda: job.checkpoint(1)[0].position["in_log"])
+    job.until(job.is_in_log)
     postgres.execute("INSERT INTO t SELECT i, 'x' || i, i FROM generate_series(1, 5000) i")
     job.until(lambda: len(job.changes) >= 1000)
     splits = job.checkpoint(2)
@@ -151,22 +172,160 @@ def test_a_checkpoint_is_gone_on_from_between_the_rows_of_a_large_transaction(
     assert again.rows == table_of(postgres)
 
 
+def half_read(
+    postgres: PostgresDatabase, made: PostgresCdcSource, reading: Callable[..., Reading]
+) -> tuple[Reading, list[Split]]:
+    """A job that was ended when it had read some chunks of a table of 20,000 rows, and its checkpoint."""
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, repeat('x', 300), i FROM generate_series(1, 30000) i")
+    postgres.execute("DELETE FROM t WHERE id <= 10000")
+    job = reading(made)
+    job.until(job.pages_left)
+    whole = job.pages_left()
+    job.until(lambda: 0 < job.pages_left() < whole)
+    splits = job.checkpoint()
+    job.close()
+    return job, splits
+
+
 def test_a_table_whose_reading_was_interrupted_is_read_on(
     postgres: PostgresDatabase, reading: Callable[..., Reading]
 ) -> None:
-    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, repeat('x', 300), i FROM generate_series(1, 30000) i")
-    made = source(postgres)
-    job = reading(made)
-    job.until(lambda: job.checkpoint()[0].position["after"] is not None)
-    splits = job.checkpoint()
-    assert not splits[0].position["in_log"]
-    job.close()
+    made = source(postgres, scan__incremental__snapshot__chunk__size="1000")
+    job, splits = half_read(postgres, made, reading)
     postgres.execute(
         "DELETE FROM t WHERE id % 3 = 0; UPDATE t SET n = -1 WHERE id % 3 = 1; INSERT INTO t VALUES (0, 'new', 0)"
     )
     again = reading(made, splits, job.rows)
-    again.until(lambda: 0 in again.rows)
+    again.until(again.is_in_log)
+    assert len(again.changes) < 20_000  # chunks that were read are not read again
     again.until(lambda: again.rows == table_of(postgres))
+
+
+def test_rows_that_the_server_has_moved_meanwhile_are_read_again(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    made = source(postgres, scan__incremental__snapshot__chunk__size="1000")
+    job, splits = half_read(postgres, made, reading)
+    postgres.execute("VACUUM FULL t")
+    again = reading(made, splits, job.rows)
+    again.until(lambda: again.rows == table_of(postgres))
+
+
+def test_the_server_moves_no_rows_while_they_are_read(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, repeat('x', 300), i FROM generate_series(1, 30000) i")
+    job = reading(source(postgres, scan__incremental__snapshot__chunk__size="1000"), parallelism=3)
+    job.until(job.pages_left)
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        postgres.execute("SET lock_timeout = '100 ms'; CLUSTER t USING t_pkey")
+    job.until(job.is_in_log)
+    postgres.execute("CLUSTER t USING t_pkey")
+    assert job.rows == table_of(postgres)
+
+
+def test_several_connections_read_one_moment_of_a_table(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    """Transactions that move a number from one row to another go on: their sum is the same at each moment."""
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, repeat('x', 100), 1000 FROM generate_series(1, 20000) i")
+    stop = threading.Event()
+
+    def move() -> None:
+        chance = random.Random(1)
+        with postgres.connect() as connection:
+            while not stop.is_set():
+                connection.execute(
+                    "UPDATE t SET n = n + CASE id WHEN %(a)s THEN 1 ELSE -1 END WHERE id IN (%(a)s, %(b)s)",
+                    {"a": chance.randrange(1, 10000), "b": chance.randrange(10000, 20000)},
+                )
+
+    writer = threading.Thread(target=move)
+    writer.start()
+    try:
+        job = reading(source(postgres, scan__incremental__snapshot__chunk__size="500"), parallelism=4)
+        job.until(job.is_in_log)
+        rows = {row["id"]: row["n"] for kind, row in job.changes if kind == "+I"}
+        assert len(rows) == 20000
+        assert sum(rows.values()) == 20000 * 1000
+    finally:
+        stop.set()
+        writer.join()
+    job.until(lambda: job.rows == table_of(postgres))
+
+
+def test_a_partitioned_table(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (1000); CREATE TABLE high PARTITION OF t DEFAULT;"
+        "INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 2000) i"
+    )
+    job = reading(source(postgres, scan__incremental__snapshot__chunk__size="300"), parallelism=2)
+    job.until(job.is_in_log)
+    assert job.rows == table_of(postgres)
+    postgres.execute("DELETE FROM t WHERE n = 7")
+    postgres.execute("UPDATE t SET id = 5000 WHERE id = 5; INSERT INTO low VALUES (0, 'new', 0)")
+    job.until(lambda: 0 in job.rows)
+    assert job.rows == table_of(postgres)
+
+
+def test_a_publication_that_names_partitions_is_told(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer) PARTITION BY RANGE (id);"
+        "CREATE TABLE low PARTITION OF t DEFAULT; CREATE PUBLICATION mine FOR TABLE t"
+    )
+    with pytest.raises(ConnectorError, match=r"names changes of .* by its partitions") as caught:
+        reading(source(postgres, publication__name="mine")).until(lambda: False)
+    assert "publish_via_partition_root" in str(caught.value.hint)
+
+
+def test_changes_of_other_tables_of_the_publication_are_left_out(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; CREATE TABLE other (id bigint PRIMARY KEY, name text, n integer, more text)")
+    postgres.execute("CREATE PUBLICATION mine FOR TABLE t, other")
+    job = reading(source(postgres, publication__name="mine"))
+    job.until(job.is_in_log)
+    postgres.execute("BEGIN; INSERT INTO other VALUES (1, 'other', 1); INSERT INTO t VALUES (2, 'a', 2); COMMIT")
+    postgres.execute("INSERT INTO other VALUES (3, 'other', 3); INSERT INTO t VALUES (4, 'b', 4)")
+    job.until(lambda: 4 in job.rows)
+    assert job.rows == table_of(postgres)
+
+
+def test_a_table_that_was_made_anew_is_told(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(f"{CREATE}; CREATE PUBLICATION mine FOR ALL TABLES")
+    job = reading(source(postgres, publication__name="mine"))
+    job.until(job.is_in_log)
+    postgres.execute(f"DROP TABLE t; {CREATE}; INSERT INTO t VALUES (1, 'a', 1)")
+    with pytest.raises(ConnectorError, match="was dropped and made anew"):
+        job.until(lambda: False)
+
+
+def test_a_key_that_the_log_does_not_tell(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute("CREATE TABLE t (other bigint PRIMARY KEY, id bigint UNIQUE, name text, n integer)")
+    job = reading(source(postgres))
+    job.until(job.is_in_log)
+    postgres.execute("INSERT INTO t VALUES (1, 1, 'a', 1)")
+    with pytest.raises(ConnectorError, match=r"does not tell the .id. of removed rows .*: other"):
+        job.until(lambda: False)
+
+
+def test_a_database_in_another_encoding(postgres_server: PostgresServer, reading: Callable[..., Reading]) -> None:
+    name = f"latin_{os.getpid()}"
+    postgres_server.administration.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    database = dataclasses.replace(postgres_server.administration, name=name)
+    try:
+        database.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'Käse', 1)")
+        job = reading(source(database))
+        job.until(job.is_in_log)
+        database.execute("INSERT INTO t VALUES (2, 'Öl', 2)")
+        job.until(lambda: 2 in job.rows)
+        assert [row["name"] for row in job.rows.values()] == ["Käse", "Öl"]
+        job.close()
+    finally:
+        postgres_server.drop_database(database)
 
 
 def test_the_server_forgets_only_what_checkpoints_hold(
@@ -175,7 +334,7 @@ def test_the_server_forgets_only_what_checkpoints_hold(
     postgres.execute(CREATE)
     made = source(postgres)
     job = reading(made)
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     postgres.execute("INSERT INTO t VALUES (1, 'a', 1)")
     job.until(lambda: 1 in job.rows)
     slot = made.capture.table.slot
@@ -191,7 +350,7 @@ def test_a_quiet_table_lets_the_server_forget_what_others_write(
 ) -> None:
     postgres.execute(f"{CREATE}; CREATE TABLE other (x text)")
     job = reading(source(postgres))
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     before = job.checkpoint()[0].position["lsn"]
     postgres.execute("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
     written = int(postgres.execute("SELECT pg_current_wal_lsn() - '0/0'")[0][0])
@@ -238,7 +397,7 @@ def test_values_of_all_types_are_those_of_the_server(
 def test_values_that_are_stored_apart(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
     postgres.execute(f"{CREATE}; ALTER TABLE t ALTER name SET STORAGE EXTERNAL; ALTER TABLE t REPLICA IDENTITY FULL")
     job = reading(source(postgres))
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     postgres.execute("INSERT INTO t SELECT 1, repeat('long ', 5000), 1; UPDATE t SET n = 2; UPDATE t SET id = 2")
     job.until(lambda: 2 in job.rows)
     assert job.rows == table_of(postgres)
@@ -251,7 +410,7 @@ def test_values_that_are_stored_apart(postgres: PostgresDatabase, reading: Calla
 def test_columns_that_come_and_go(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
     postgres.execute(CREATE)
     job = reading(source(postgres))
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     postgres.execute("ALTER TABLE t ADD COLUMN extra text DEFAULT 'e'; INSERT INTO t VALUES (1, 'a', 1, 'x')")
     job.until(lambda: 1 in job.rows)
     postgres.execute("ALTER TABLE t DROP COLUMN n; INSERT INTO t VALUES (2, 'b', 'x')")
@@ -263,7 +422,7 @@ def test_columns_that_come_and_go(postgres: PostgresDatabase, reading: Callable[
 def test_truncate(postgres: PostgresDatabase, reading: Callable[..., Reading], ignores: bool) -> None:
     postgres.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'a', 1)")
     job = reading(source(postgres, **({"truncate": "ignore"} if ignores else {})))
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     postgres.execute("INSERT INTO t VALUES (2, 'b', 2); TRUNCATE t; INSERT INTO t VALUES (3, 'c', 3)")
     if ignores:
         job.until(lambda: 3 in job.rows)
@@ -276,7 +435,7 @@ def test_a_slot_that_is_gone_is_told(postgres: PostgresDatabase, reading: Callab
     postgres.execute(CREATE)
     made = source(postgres)
     job = reading(made)
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     splits = job.checkpoint()
     job.close()
     slot = made.capture.table.slot
@@ -299,7 +458,7 @@ def test_a_slot_that_was_read_is_not_taken_but_one_that_was_not_is_made_anew(
     job.until(lambda: 1 in job.rows)
     job.close()
     job = reading(made)
-    job.until(lambda: job.checkpoint()[0].position["in_log"])
+    job.until(job.is_in_log)
     postgres.execute("INSERT INTO t VALUES (2, 'b', 2)")
     job.until(lambda: 2 in job.rows)
     job.checkpoint(2)
