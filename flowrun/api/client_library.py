@@ -59,8 +59,16 @@ class ClientLibrary:
             with _importing:
                 return importlib.import_module(name)
         except ImportError as error:
-            is_missing = isinstance(error, ModuleNotFoundError) and not self.is_installed
-            what = "which is not installed" if is_missing else f"which cannot be imported: {error}"
+            if isinstance(error, ModuleNotFoundError) and not self.is_installed:
+                raise self.missing(name, needed_by) from error
             raise SetupError(
-                f"{needed_by} needs the Python package {name.partition('.')[0]}, {what}", hint=self.command
+                f"{_needs(name, needed_by)}, which cannot be imported: {error}", hint=self.command
             ) from error
+
+    def missing(self, name: str, needed_by: str) -> SetupError:
+        """What to say where it is not installed; the arguments are those of `module`."""
+        return SetupError(f"{_needs(name, needed_by)}, which is not installed", hint=self.command)
+
+
+def _needs(name: str, needed_by: str) -> str:
+    return f"{needed_by} needs the Python package {name.partition('.')[0]}"

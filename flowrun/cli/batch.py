@@ -15,6 +15,7 @@ from flowrun.cli.console import EXIT_INTERRUPTED, EXIT_OK, say, show_diagnostics
 from flowrun.cli.views.batch_view import BatchLines, BatchView, RunReport, run_summary
 from flowrun.cli.views.summary import left_out_lines
 from flowrun.masking import masked
+from flowrun.plan.client_libraries import check_client_libraries
 from flowrun.runners.spark import BatchListener, SparkOptions, run_batch, run_interruptibly
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ def run_batch_job(compiled: CompiledPipeline, options: SparkOptions, view: ViewO
         options: where Spark runs, and its settings.
         view: what is shown.
         form: `json` or `csv`, the form in which the rows of a SELECT are printed; None: as text.
+
+    Raises:
+        SetupError: a client library is not installed.
     """
+    check_client_libraries(compiled.optimised)
     if not view.quiet:
         show_diagnostics(compiled.warnings)
     report = run_shown(lambda listener: run_batch(compiled, options, listener=listener), compiled.optimised, view, form)

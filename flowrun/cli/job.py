@@ -167,6 +167,14 @@ def prepare(view: ViewOptions) -> None:
     tune_process()
 
 
+def _check_client_libraries(compiled: CompiledPipeline | CompiledProgram) -> None:
+    from flowrun.plan.client_libraries import check_client_libraries
+    from flowrun.runners.compile import CompiledPipeline
+
+    if isinstance(compiled, CompiledPipeline):  # a program has made its sources and sinks itself
+        check_client_libraries(compiled.optimised)
+
+
 @record
 class Ending:
     """How a run ended: with which exit code, the result of the job unless it failed, and the signal that asked for the end, if one did."""
@@ -177,7 +185,13 @@ class Ending:
 
 
 def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
-    """Run a pipeline to its end. Messages to the user go to standard error."""
+    """Run a pipeline to its end. Messages to the user go to standard error.
+
+    Raises:
+        SetupError: a client library is not installed.
+    """
+    if run.cluster is None:
+        _check_client_libraries(run.compiled)
     announce(run)
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,

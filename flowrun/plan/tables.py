@@ -20,6 +20,7 @@ from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 from flowrun.plan.nodes import TableReference
 
 VALUE_FORMAT = "value.format"
+KEY_FORMAT = "key.format"
 """What the format of a table is called, too, if its records are messages with keys."""
 
 

@@ -1,0 +1,35 @@
+"""Whether what the connectors and formats of a plan need is installed, asked before anything runs: no sink is written in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flowrun.api.client_library import ClientLibrary
+from flowrun.connectors.formats.registry import format_named
+from flowrun.connectors.registry import connector_named
+from flowrun.plan.joins import LookupJoin
+from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
+from flowrun.plan.tables import KEY_FORMAT
+
+
+def check_client_libraries(plan: Plan) -> None:
+    """Pass if this process can import the client library of each table of a plan.
+
+    Raises:
+        SetupError: one is not installed; names it, who needs it, and the command that installs it.
+    """
+    for node in walk_plan(plan):
+        if isinstance(node, Scan | Sink | LookupJoin):
+            for needed_by, client in _clients(node.table):
+                if not client.is_installed:
+                    raise client.missing(client.modules[0], needed_by)
+
+
+def _clients(table: TableReference) -> Iterator[tuple[str, ClientLibrary]]:
+    """(who needs it, what) for each client library of a table."""
+    connector = connector_named(table.connector)
+    if connector.client is not None:
+        yield f"connector '{connector.name}'", connector.client
+    for name in (table.format, table.options.get(KEY_FORMAT)):
+        if name is not None and (client := format_named(str(name)).client) is not None:
+            yield f"format '{name}'", client

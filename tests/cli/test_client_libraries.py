@@ -1,0 +1,48 @@
+"""Client libraries that are not installed are said before anything runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import Command
+
+SCRIPT = """
+CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '10');
+CREATE TABLE files (n BIGINT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+CREATE TABLE other (n BIGINT) WITH ({options});
+INSERT INTO files SELECT n FROM numbers;
+INSERT INTO other SELECT n FROM numbers;
+"""
+KAFKA = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = '127.0.0.1:1'"
+
+
+@pytest.mark.parametrize(
+    ("package", "options", "said"),
+    [
+        (
+            "confluent_kafka",
+            f"{KAFKA}, 'format' = 'json'",
+            "connector 'kafka' needs the Python package confluent_kafka",
+        ),
+        (
+            "google",
+            f"{KAFKA}, 'format' = 'protobuf', 'protobuf.message-class-name' = 'a.B', 'protobuf.descriptor-file' = 'x'",
+            "format 'protobuf' needs the Python package google",
+        ),
+    ],
+)
+def test_what_is_missing_is_wrong_input_and_nothing_is_written(
+    flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, options: str, said: str
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else found(name))
+    monkeypatch.chdir(tmp_path)
+    Path("job.sql").write_text(SCRIPT.format(options=options))
+    outcome = flowrun("run", "job.sql")
+    assert outcome.code == 2, outcome.err
+    assert f"{said}, which is not installed" in outcome.err
+    assert "pip install 'flowrun-streaming[" in outcome.err
+    assert not Path("out").exists()
