@@ -75,6 +75,13 @@ class SourceOutput(Protocol):
         """
         ...
 
+    def advance(self, timestamp_ms: int, split_id: str) -> None:
+        """No row follows in the split with an event time at or below `timestamp_ms`, whatever the table's strategy makes of its rows.
+
+        As `emit_watermark`, but it counts in any table that has event time.
+        """
+        ...
+
     def mark_idle(self, split_id: str) -> None:
         """Nothing is expected from this split for now; its next row makes it active again."""
         ...

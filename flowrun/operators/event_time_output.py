@@ -148,8 +148,11 @@ class EventTimeOutput:
 
     def emit_watermark(self, timestamp: int, split_id: str) -> None:
         """A watermark of the source's own."""
-        if self._generates:
-            return
+        if not self._generates:
+            self.advance(timestamp, split_id)
+
+    def advance(self, timestamp: int, split_id: str) -> None:
+        """A watermark that counts whatever the strategy is."""
         self.resume()
         self._splits.touch(split_id, self._processing_time.now_ms())
         self._splits.advance(

@@ -61,6 +61,7 @@ class _Rows:
 class _OwnWatermark:
     timestamp: int
     split_id: str
+    always: bool = False
 
 
 @record
@@ -81,6 +82,10 @@ class _Polled:
     def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
         """Keep a watermark of the source's own."""
         self.items.append(_OwnWatermark(timestamp_ms, split_id))
+
+    def advance(self, timestamp_ms: int, split_id: str) -> None:
+        """Keep a watermark that counts whatever the strategy is."""
+        self.items.append(_OwnWatermark(timestamp_ms, split_id, always=True))
 
     def mark_idle(self, split_id: str) -> None:
         """Keep an idleness change."""
@@ -138,6 +143,7 @@ class ConnectorSourceOperator(AbstractOperator):
         """Splits that are read at the same time hold event time back from now on."""
         reader: object = self._reader
         if isinstance(reader, ReadsSplitsTogether) and reader.reads_splits_together:
+            self._leave_finished_splits(1)
             self._out.expect(split.split_id for split in splits)
 
     def notify_no_more_splits(self) -> None:
@@ -247,7 +253,8 @@ class ConnectorSourceOperator(AbstractOperator):
             elif isinstance(item, _OwnWatermark):
                 if item.split_id not in self._out.splits:
                     self._leave_finished_splits(1)
-                self._out.emit_watermark(item.timestamp, item.split_id)
+                send = self._out.advance if item.always else self._out.emit_watermark
+                send(item.timestamp, item.split_id)
             else:
                 self._out.mark_idle(item.split_id)
         self._leave_finished_splits(2)

@@ -107,6 +107,9 @@ class SourceDrive:
     def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
         """`SourceOutput.emit_watermark`."""
 
+    def advance(self, timestamp_ms: int, split_id: str) -> None:
+        """`SourceOutput.advance`."""
+
     def mark_idle(self, split_id: str) -> None:
         """`SourceOutput.mark_idle`."""
 

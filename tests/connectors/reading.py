@@ -25,6 +25,9 @@ class CollectingOutput:
     def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
         raise AssertionError("this source sends no watermarks of its own")
 
+    def advance(self, timestamp_ms: int, split_id: str) -> None:
+        raise AssertionError("this source sends no watermarks of its own")
+
     def mark_idle(self, split_id: str) -> None:
         raise AssertionError("this source is never idle")
 

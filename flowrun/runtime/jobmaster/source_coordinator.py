@@ -156,6 +156,14 @@ class SourceCoordinator:
             enumerator.close()
 
     def _serve(self) -> list[SplitAnswer]:
+        answers = self._serve_once()
+        while (
+            found := self._serve_once()
+        ):  # that one reader has asked, or got an answer, may be what another one waits for
+            answers += found
+        return answers
+
+    def _serve_once(self) -> list[SplitAnswer]:
         answers: list[SplitAnswer] = []
         enumerator = self._enumerator
         if enumerator is None:

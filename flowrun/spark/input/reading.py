@@ -100,6 +100,9 @@ class _Rows:
     def emit_watermark(self, timestamp_ms: int, split_id: str) -> None:
         """Ignore it: a batch has all rows at its end."""
 
+    def advance(self, timestamp_ms: int, split_id: str) -> None:
+        """Ignore it, too."""
+
     def mark_idle(self, split_id: str) -> None:
         """Ignore it: nothing waits for a split."""
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from checkpoint_fakes import Numbers
 from runtime_fakes import Count, job, vertex
 
-from flowrun.api.source import JsonValue
+from flowrun.api.source import JsonValue, Split
 from flowrun.connectors import memory
 from flowrun.core.clock import ManualClock, SystemClock
 from flowrun.core.elements import CheckpointKind
@@ -66,6 +67,34 @@ def test_splits_are_in_the_enumerators_snapshot_until_they_are_handed_out() -> N
     sources.request("a")
     assert sources.jobs.snapshot() == {"a-0": [1, 2], "b-0": [0, 1, 2]}
     assert [a.split.split_id for a in sources.sent if a.split] == ["0"]
+
+
+def test_a_reader_that_waits_is_asked_again_when_another_one_has_asked() -> None:
+    class InStep:
+        """Hands out a split for subtask 0 once subtask 1 has asked."""
+
+        exhausted, discovery_interval_ms = False, None
+        asked: ClassVar[set[int]] = set()
+
+        def start(self) -> None: ...
+
+        def next_split(self, subtask: int) -> Split | None:
+            self.asked.add(subtask)
+            return Split("0", {}) if subtask == 0 and self.asked == {0, 1} else None
+
+        def close(self) -> None: ...
+
+    class Source:
+        def create_enumerator(self, parallelism: int, clock: object, restored: JsonValue = None) -> InStep:
+            return InStep()
+
+    coordinator = SourceCoordinator("s", Source(), 2, ManualClock())  # type: ignore[arg-type]
+    coordinator.start()
+    assert coordinator.request(SplitRequest(ExecutionVertexId("s", 0), "first")) == []
+    assert coordinator.request(SplitRequest(ExecutionVertexId("s", 1), "second")) == [
+        SplitAnswer("first", Split("0", {}))
+    ]
+    coordinator.close()
 
 
 def test_a_restart_of_some_vertices_leaves_the_other_enumerators_alone() -> None:
