@@ -7,10 +7,11 @@ from dataclasses import field
 from enum import Enum
 
 from flowrun.api.client_library import ClientLibrary
+from flowrun.api.functions import ValueFunction
 from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Delivery, Source
-from flowrun.core.options import Option, Options
+from flowrun.core.options import Option, Options, OptionValue
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
@@ -56,6 +57,21 @@ class Distribution:
     buckets: int | None = None
 
 
+@record
+class EventTime:
+    """How the event time of a table's rows follows from its physical columns.
+
+    Attributes:
+        columns: names of the physical columns that it is computed from, in the order in which `value` gets them.
+        column: the one that holds it as it is; None: it is computed.
+        value: rows of `columns` → TIMESTAMP or TIMESTAMP_LTZ.
+    """
+
+    columns: tuple[str, ...]
+    column: str | None
+    value: ValueFunction
+
+
 @record(slots=False)
 class TableDefinition:
     """A table as the user declared it: what a connector needs to build a source or sink.
@@ -78,6 +94,8 @@ class TableDefinition:
         distribution: DISTRIBUTED BY; None: nothing was said.
         source_watermarks: for a source: whether it is to send watermarks of its own (SOURCE_WATERMARK()); only asked of connectors that
             say that they do (`Connector.source_watermarks`).
+        event_time: for a source: the event time of the table's watermark, if it has one; only told to connectors that ask for it
+            (`Connector.uses_event_time`).
     """
 
     name: str
@@ -93,6 +111,7 @@ class TableDefinition:
     metadata: Mapping[str, str] = field(default_factory=dict)
     distribution: Distribution | None = None
     source_watermarks: bool = False
+    event_time: EventTime | None = None
 
     @property
     def physical(self) -> Schema:
@@ -110,6 +129,7 @@ class Connector:
     name: str
     summary: str
     source_options: tuple[Option, ...] = ()
+    """Of any table. Where others decide about them, these are for lists alone: see `source_options_for`."""
     sink_options: tuple[Option, ...] = ()
     create_source: Callable[[TableDefinition], Source] | None = None
     create_sink: Callable[[TableDefinition], Sink] | None = None
@@ -142,6 +162,13 @@ class Connector:
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""
     client: ClientLibrary | None = None
     """What must be installed to run it; its options and checks do without."""
+    source_options_for: Callable[[Mapping[str, object]], tuple[Option, ...]] | None = None
+    """(options as given, unchecked) → all options that such a source may be given; None: always `source_options`. It raises nothing."""
+    begins_at: Callable[[int], Mapping[str, OptionValue]] | None = None
+    """(ms since the epoch) → options with which a source begins at this time: by the records' own time, that of their messages. It reads
+    whatever comes behind the first record of this time or a later one. None: its sources know no such time."""
+    uses_event_time: bool = False
+    """Whether its sources are told the event time of their rows: `TableDefinition.event_time`."""
     message_keys: bool = False
     """Whether its records are messages with a key, which has a format of its own: `key.format`, with options under `key.`. The format may
     then be given as `value.format`, with options under `value.`."""

@@ -1,7 +1,8 @@
-"""Durations and memory sizes as users write them: `10s`, `1 min`, `2 h`, `64mb`."""
+"""Durations, memory sizes and points in time as users write them: `10s`, `1 min`, `64mb`, `2024-03-01T10:00`."""
 
 from __future__ import annotations
 
+import datetime
 import re
 
 _DURATION_MS = {
@@ -85,3 +86,24 @@ def size_text(size: float) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {symbol}"
     return f"{size:.0f} B"
+
+
+def parse_instant_ms(text: str) -> int:
+    """A point in time in ms since the epoch: such a number, or an ISO 8601 date or time, in UTC unless it has an offset.
+
+    Raises:
+        ValueError: not a point in time; says the forms that are.
+
+    >>> parse_instant_ms("2024-03-01 10:00:00"), parse_instant_ms("2024-03-01T10:00+01:00"), parse_instant_ms("5")
+    (1709287200000, 1709283600000, 5)
+    """
+    stripped = text.strip()
+    if stripped.isascii() and stripped.isdigit():
+        return int(stripped)
+    try:
+        time = datetime.datetime.fromisoformat(stripped)
+    except ValueError:
+        raise ValueError("write a date and time like 2024-03-01T10:00:00Z, or milliseconds since 1970") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=datetime.UTC)
+    return (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(milliseconds=1)

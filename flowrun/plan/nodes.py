@@ -111,6 +111,8 @@ class TableReference:
     distribution: Distribution | None = None
     source_watermarks: bool = False
     """Whether its scans ask the source for watermarks of its own."""
+    event_time: Expression | None = None
+    """Event time over all physical columns, for a connector that asks for it (`Connector.uses_event_time`); else None."""
 
 
 # Nodes compare by identity, because sharing a node (scan once) differs from repeating it.

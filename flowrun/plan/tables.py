@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from flowrun.api.connector import Connector, PushedFilter, TableDefinition
+from flowrun.api.connector import Connector, EventTime, PushedFilter, TableDefinition
 from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
-from flowrun.connectors.formats.registry import cannot_carry, format_names, prefixed_options
 from flowrun.connectors.registry import connector_named, connector_names
+from flowrun.connectors.table_options import KEY_FORMAT, VALUE_FORMAT, check_format, options_of_formats, source_options
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
-from flowrun.errors import InternalError, OptionError, did_you_mean
+from flowrun.errors import InternalError, OptionError
 from flowrun.masking import learn_secret, learn_secrets_of_uri
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
+from flowrun.plan.compiled import Value
+from flowrun.plan.expressions import ColumnRef, columns_used, substitute
 from flowrun.plan.nodes import TableReference
 
-VALUE_FORMAT = "value.format"
-KEY_FORMAT = "key.format"
-"""What the format of a table is called, too, if its records are messages with keys."""
+__all__ = ["KEY_FORMAT", "VALUE_FORMAT", "check_format"]
 
 
 class TableRole(Enum):
@@ -84,48 +84,25 @@ def watermark_problem(connector: str, what: str, instead: str) -> OptionError | 
     )
 
 
-def check_format(connector: Connector, name: str | None) -> None:
-    """Raise OptionError unless `name` is a format that the connector can use, or None where it needs none."""
-    if name is None:
-        if connector.formats and connector.needs_format:
-            raise OptionError(
-                "format", f"connector '{connector.name}' needs a format", hint="one of " + ", ".join(connector.formats)
-            )
-    elif not connector.formats:
-        raise OptionError(
-            "format", f"connector '{connector.name}' takes no format", hint="its rows have a layout of their own"
-        )
-    elif name not in connector.formats:
-        if name in format_names():
-            raise OptionError(
-                "format", cannot_carry(connector.name, name), hint="one of " + ", ".join(connector.formats)
-            )
-        raise OptionError(
-            "format",
-            f"connector '{connector.name}' has no format '{name}'",
-            hint=did_you_mean(name, connector.formats),
-        )
+def declared_options(
+    connector: Connector, format_name: str | None, role: TableRole, given: Mapping[str, object] | None = None
+) -> tuple[Option, ...]:
+    """All options that a table may be given: the connector's and, under the format's name, the format's.
 
-
-def declared_options(connector: Connector, format_name: str | None, role: TableRole) -> tuple[Option, ...]:
-    """All options that a table may be given: the connector's and, under the format's name, the format's."""
-    own = {
-        TableRole.SOURCE: connector.source_options,
-        TableRole.SINK: connector.sink_options,
-        TableRole.LOOKUP: connector.lookup_options,
-    }[role]
-    if role is TableRole.LOOKUP and connector.create_lookup is not None:  # what every lookup join understands
+    Args:
+        connector: of the table.
+        format_name: of the table.
+        role: what the table is used as.
+        given: the table's options, which may decide about others (`Connector.source_options_for`); None: the options of any table.
+    """
+    if role is TableRole.SOURCE:
+        return source_options(connector, format_name, given)
+    if role is TableRole.SINK:
+        return (*connector.sink_options, *options_of_formats(connector, format_name))
+    own = connector.lookup_options
+    if connector.create_lookup is not None:  # what every lookup join understands
         own = (*own, *(o for o in LOOKUP_JOIN_OPTIONS if all(o.name != other.name for other in own)))
-    return (*own, *_format_options(connector, format_name))
-
-
-def _format_options(connector: Connector, format_name: str | None) -> Iterable[Option]:
-    """The options of a table's format, and of those that the keys of its messages may have."""
-    of_value = () if format_name is None else prefixed_options(format_name)
-    yield from of_value
-    if connector.message_keys:
-        yield from (replace(o, name=f"value.{o.name}") for o in of_value)
-        yield from (replace(o, name=f"key.{o.name}") for name in connector.formats for o in prefixed_options(name))
+    return (*own, *options_of_formats(connector, format_name))
 
 
 def parse_table_options(
@@ -133,7 +110,7 @@ def parse_table_options(
 ) -> tuple[Options, list[OptionError]]:
     """Typed options of a table and every problem with what was given."""
     owner = f"connector '{connector.name}'" + (f" with format '{format_name}'" if format_name else "")
-    return parse_options(declared_options(connector, format_name, role), given, owner)
+    return parse_options(declared_options(connector, format_name, role, given), given, owner)
 
 
 def table_problems(table: TableReference, role: TableRole) -> list[OptionError]:
@@ -180,7 +157,8 @@ def create_source(
     if connector.create_source is None:
         raise InternalError(f"connector '{connector.name}' is no source")
     definition = _definition(connector, table, schema, TableRole.SOURCE)
-    return connector.create_source(replace(definition, filters=filters, declared=declared))
+    event_time = _event_time(table, declared or schema)
+    return connector.create_source(replace(definition, filters=filters, declared=declared, event_time=event_time))
 
 
 def create_sink(table: TableReference, schema: Schema, unbounded: bool, updating: bool = False) -> Sink:
@@ -246,12 +224,20 @@ def _definition(connector: Connector, table: TableReference, schema: Schema, rol
     )
 
 
+def _event_time(table: TableReference, declared: Schema) -> EventTime | None:
+    """How event time follows from columns of the table, for a connector that asks for it."""
+    time = table.event_time
+    if time is None:
+        return None
+    used = sorted(columns_used(time))
+    moved = tuple(ColumnRef(f.type, used.index(i) if i in used else 0, f.name) for i, f in enumerate(declared))
+    column = declared.names[time.index] if isinstance(time, ColumnRef) else None
+    return EventTime(tuple(declared.names[i] for i in used), column, Value(substitute(time, moved)))
+
+
 def _of_role(connector: Connector, table: TableReference, role: TableRole) -> dict[str, object]:
     """The table's options without those of its other roles: a table of a script may be read here and written there."""
-    own = declared_options(connector, table.format, role)
-    others = [o for r in TableRole if r is not role for o in declared_options(connector, table.format, r)]
-    return {
-        k: v
-        for k, v in table.options.items()
-        if any(o.matches(k) for o in own) or not any(o.matches(k) for o in others)
-    }
+    given = table.options
+    own = declared_options(connector, table.format, role, given)
+    others = [o for r in TableRole if r is not role for o in declared_options(connector, table.format, r, given)]
+    return {k: v for k, v in given.items() if any(o.matches(k) for o in own) or not any(o.matches(k) for o in others)}

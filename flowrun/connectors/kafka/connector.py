@@ -202,6 +202,7 @@ KAFKA = Connector(
     sink_delivery=Delivery.AT_LEAST_ONCE,
     client=CLIENT,
     message_keys=True,
+    begins_at=lambda ms: {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": ms},
     notes="Exactly once as a sink with `sink.delivery-guarantee`. See docs/connectors/kafka.md.",
 )
 

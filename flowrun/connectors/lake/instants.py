@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-
 from flowrun.core.options import Options
+from flowrun.core.units import parse_instant_ms
 from flowrun.errors import OptionError
 
 
@@ -20,15 +19,11 @@ def instant_option(options: Options, name: str) -> int | None:
     given = options.get(name)
     if given is None:
         return None
-    text = str(given).strip()
-    if text.isdigit():
-        return int(text)
     try:
-        time = datetime.datetime.fromisoformat(text)
+        return parse_instant_ms(str(given))
     except ValueError:
         raise OptionError(
-            name, f"option '{name}' expects a point in time, got '{text}'", hint="for example 2024-03-01T10:00:00Z"
+            name,
+            f"option '{name}' expects a point in time, got '{str(given).strip()}'",
+            hint="for example 2024-03-01T10:00:00Z",
         ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=datetime.UTC)
-    return (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(milliseconds=1)

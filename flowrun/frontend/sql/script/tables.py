@@ -315,13 +315,16 @@ class ScriptTables:
         self, name: str, options: TableOptions, columns: TableColumns, syntax: CreateTable
     ) -> TableReference:
         secrets = set(options.secrets)
+        event_time = None
         if options.connector in connector_names():
             connector = connector_named(options.connector)
             known = options.format if options.format in connector.formats else None
             for role in TableRole:
-                declared = declared_options(connector, known, role)
+                declared = declared_options(connector, known, role, options.values)
                 learn_secrets_of_options(declared, options.values)
                 secrets |= secret_options(declared, options.values)
+            if connector.uses_event_time and columns.watermark is not None:
+                event_time = columns.watermark.time
         return TableReference(
             name=name,
             connector=options.connector or "",
@@ -334,6 +337,7 @@ class ScriptTables:
             written_metadata={c.field.name: c.key for c in columns.metadata if c.written is not None},
             distribution=_distribution(syntax),
             source_watermarks=columns.watermark is not None and columns.watermark.kind is WatermarkKind.SOURCE,
+            event_time=event_time,
         )
 
     def _overridden(self, name: str, span: Span, options: tuple[OptionSyntax, ...]) -> tuple[OptionSyntax, ...]:

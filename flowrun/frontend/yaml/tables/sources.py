@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowrun.connectors.registry import connector_named
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import OnDisorder
 from flowrun.errors import Location, OptionError
@@ -50,7 +51,8 @@ class SourceReader:
         if found is not None:
             table, given = found
             sent = watermark is not None and watermark.kind is WatermarkKind.SOURCE
-            table = replace(table, source_watermarks=sent)
+            asked = connector_named(table.connector).uses_event_time and watermark is not None
+            table = replace(table, source_watermarks=sent, event_time=watermark.time if asked and watermark else None)
             if role is TableRole.SOURCE:
                 self._check_source(name, table, given, section, physical)
         else:

@@ -55,7 +55,8 @@ class TableReader:
             return None
         if given is None:
             return None
-        learn_secrets_of_options(declared_options(connector, format_name, role), given.values)
+        declared = declared_options(connector, format_name, role, given.values)
+        learn_secrets_of_options(declared, given.values)
         _, problems = parse_table_options(
             connector, format_name, role, _asked_or_read(connector, format_name, role, given)
         )
@@ -63,7 +64,7 @@ class TableReader:
             self._report_option(problem, given, section)
         if problems:
             return None
-        secrets = given.secrets | secret_options(declared_options(connector, format_name, role), given.values)
+        secrets = given.secrets | secret_options(declared, given.values)
         table = TableReference(
             name=name,
             connector=connector_name,
