@@ -27,7 +27,7 @@ from flowrun.plan.window_inputs import original_columns, with_argument_columns
 DECODING = "format.on-error"
 LETTERS_PATH = "format.dead-letter.path"
 _SINK = "dead letters"
-_DECODING_CONNECTORS = ("filesystem", "kafka", "socket", "upsert-kafka")
+_DECODING_CONNECTORS = ("filesystem", "hybrid", "kafka", "socket", "upsert-kafka")
 
 
 def on_error_of(node: nodes.PlanNode, settings: nodes.Settings) -> OnError:

@@ -36,7 +36,10 @@ FORMATS = {"filesystem": "json", "kafka": "json", "redis": "json", "socket": "ra
 @pytest.mark.parametrize("name", connector_names())
 def test_lists_say_what_is_promised(name: str, tmp_path: Path) -> None:
     put("t", [])
+    part = {"connector": "filesystem", "path": str(tmp_path), "format": "json"}
+    hybrid = {f"{n}.{key}": value for n in "ab" for key, value in part.items()}
     options = {**OPTIONS, "filesystem": {"path": str(tmp_path)}, "delta": {"table-path": str(tmp_path)}}
+    options["hybrid"] = {"source-identifiers": "a,b", **hybrid}
     options["iceberg"] = {"catalog-name": "c", "catalog-type": "in-memory", "warehouse": str(tmp_path)}
     connector = connector_named(name)
     table = TableReference("t", name, options.get(name, {}), FORMATS.get(name), primary_key=KEYS.get(name, ()))
