@@ -1,4 +1,6 @@
-"""`python -m tests.servers`: a Kafka broker and a PostgreSQL server with what `pipelines/kafka_to_postgres.sql` reads, until Ctrl-C.
+"""`python -m tests.servers`: a Kafka broker and a PostgreSQL server with what pipelines read, until Ctrl-C.
+
+These are `pipelines/kafka_to_postgres.sql` and `pipelines/orders_history_then_kafka.sql`.
 
 They are those that the tests use (`.ci/install_servers` installs them), on free ports of this machine alone, and leave nothing behind.
 """
@@ -11,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.servers.kafka import KafkaBroker
@@ -18,6 +21,8 @@ from tests.servers.kafka import why_not as why_no_kafka
 from tests.servers.postgres import PostgresDatabase, PostgresServer, binaries_folder
 
 ORDERS = 10_000
+SAMPLES = Path(__file__).parents[2] / "samples/orders"
+LIVE_ORDERS, LIVE_FROM = "live_orders", "2024-03-01 10:03:00"
 TABLES = """
 CREATE TABLE customers (id bigint PRIMARY KEY, name text, tier text);
 INSERT INTO customers SELECT i, 'customer ' || i, (ARRAY['gold', 'silver', 'bronze'])[1 + i % 3] FROM generate_series(0, 99) i;
@@ -43,6 +48,21 @@ def fill(kafka: KafkaBroker, database: PostgresDatabase, orders: int = ORDERS) -
         messages[number % 2].append(json.dumps(row).encode())
     for partition, given in enumerate(messages):
         kafka.produce("orders", given, partition=partition)
+
+
+def fill_live_orders(kafka: KafkaBroker) -> None:
+    """The topic of the newer orders of the samples; messages have the times of their orders."""
+    kafka.create_topic(2, name=LIVE_ORDERS)
+    lines = [line for file in sorted(SAMPLES.glob("*.json")) for line in file.read_bytes().splitlines()]
+    timed = [(_millis(json.loads(line)["ts"]), line) for line in lines]
+    newer = [(ms, line) for ms, line in timed if ms >= _millis(LIVE_FROM)]
+    for partition in range(2):
+        mine = newer[partition::2]
+        kafka.produce(LIVE_ORDERS, [v for _, v in mine], partition=partition, timestamps=[ms for ms, _ in mine])
+
+
+def _millis(text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def variables(kafka: KafkaBroker, database: PostgresDatabase) -> dict[str, str]:
@@ -74,9 +94,11 @@ def main() -> int:
             server.start()
             database = server.create_database()
             fill(broker, database)
+            fill_live_orders(broker)
             given = " ".join(f"--var {name}={value}" for name, value in variables(broker, database).items())
             print(f"A broker at {broker.bootstrap} and a database at {database.jdbc_url}, until Ctrl-C. Try:\n")
             print(f"  flowrun run pipelines/kafka_to_postgres.sql {given}\n")
+            print(f"  flowrun run pipelines/orders_history_then_kafka.sql --var BROKERS={broker.bootstrap}\n")
             print(f"  psql '{database.uri}' -c 'SELECT * FROM revenue ORDER BY 2, 1'", flush=True)
             over.wait()
         finally:

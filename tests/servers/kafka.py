@@ -171,16 +171,18 @@ class KafkaBroker:
         *,
         partition: int = -1,
         keys: list[bytes | None] | None = None,
+        timestamps: list[int] | None = None,
         **more: Any,
     ) -> None:
-        """Write messages, and wait until they are there. `more` goes to `Producer.produce`."""
+        """Write messages, and wait until they are there. `timestamps` are in ms; `more` goes to `Producer.produce`."""
         from confluent_kafka import Producer
 
         limits = {"queue.buffering.max.messages": 10_000_000, "queue.buffering.max.kbytes": 2_000_000}
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1, "acks": "all", **limits})
         for i, value in enumerate(values):
             key = None if keys is None else keys[i]
-            producer.produce(topic, value, key, partition, **more)
+            timed = more if timestamps is None else {**more, "timestamp": timestamps[i]}
+            producer.produce(topic, value, key, partition, **timed)
             producer.poll(0)
         assert producer.flush(30) == 0
 
