@@ -139,12 +139,14 @@ def _connector_rule(record: specs.RecordSpec, connector: Connector, formats: Ite
     patterns: Json = {}
     for option in named:
         head, dot, _ = option.name.partition(".")
-        if dot and head not in properties:
+        if dot and head != "#" and head not in properties:
             properties[head] = {"type": "object"}  # the nested way to write it
         if "#" in option.name:
             patterns["^" + option.name.replace(".", r"\.").replace("#", ".+") + "$"] = _option(option)
         else:
             properties[option.name] = _option(option)
+    if any(option.name.startswith("#.") for option in named):  # the nested way to write those
+        patterns[f"^(?!({'|'.join(properties)})$)[^.]+$"] = {"type": "object"}
     rule: Json = {"properties": properties, "additionalProperties": False}
     if patterns:
         rule["patternProperties"] = patterns
