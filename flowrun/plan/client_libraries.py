@@ -27,9 +27,14 @@ def check_client_libraries(plan: Plan) -> None:
 
 def _clients(table: TableReference) -> Iterator[tuple[str, ClientLibrary]]:
     """(who needs it, what) for each client library of a table."""
-    connector = connector_named(table.connector)
-    if connector.client is not None:
-        yield f"connector '{connector.name}'", connector.client
-    for name in (table.format, table.options.get(KEY_FORMAT)):
+    connectors: list[object] = [table.connector]
+    formats: list[object] = [table.format, table.options.get(KEY_FORMAT)]
+    if connector_named(table.connector).source_options_for is not None:  # tables of others, under names of their own
+        connectors += (v for k, v in table.options.items() if k.endswith(".connector"))
+        formats += (v for k, v in table.options.items() if k.endswith(".format"))
+    for connector in map(connector_named, map(str, connectors)):
+        if connector.client is not None:
+            yield f"connector '{connector.name}'", connector.client
+    for name in formats:
         if name is not None and (client := format_named(str(name)).client) is not None:
             yield f"format '{name}'", client

@@ -46,3 +46,20 @@ def test_what_is_missing_is_wrong_input_and_nothing_is_written(
     assert f"{said}, which is not installed" in outcome.err
     assert "pip install 'flowrun-streaming[" in outcome.err
     assert not Path("out").exists()
+
+
+def test_a_table_of_several_sources_needs_what_each_of_them_needs(
+    flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "confluent_kafka" else found(name))
+    monkeypatch.chdir(tmp_path)
+    live = KAFKA.replace("'connector'", "'b.connector'").replace("'topic'", "'b.topic'").replace("'prop", "'b.prop")
+    Path("job.sql").write_text(f"""
+CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'hybrid', 'source-identifiers' = 'a,b', 'a.connector' = 'datagen',
+  'a.number-of-rows' = '10', {live}, 'b.format' = 'json', 'b.scan.startup.mode' = 'earliest-offset');
+CREATE TABLE gone (n BIGINT) WITH ('connector' = 'blackhole');
+INSERT INTO gone SELECT n FROM numbers;""")
+    outcome = flowrun("run", "job.sql")
+    assert outcome.code == 2, outcome.err
+    assert "connector 'kafka' needs the Python package confluent_kafka, which is not installed" in outcome.err
