@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import pyarrow as pa
 
 from flowrun.api.lookup import FoundRows, Lookup, LookupContext
+from flowrun.connectors.asked_keys import AskedKeys
 from flowrun.connectors.jdbc.dialects import dialect_of
 from flowrun.connectors.jdbc.fitting import fitted, selection_of
 from flowrun.connectors.jdbc.relation import Access, Dialect, ReadSession, Relation, Selection
-from flowrun.connectors.newest_rows import key_numbers
-from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError
@@ -76,16 +72,12 @@ class JdbcLookup:
             ConnectorError: the database failed; the next call connects anew.
             DataError: a value is not as declared.
         """
-        asked = np.flatnonzero(~_any_null(keys))
-        known = keys if len(asked) == keys.num_rows else keys.take(pa.array(asked))
-        numbers = key_numbers(known.columns, range(known.num_columns))
-        first = _first_of_each(numbers)
-        distinct = known if len(first) == known.num_rows else known.take(pa.array(first))
-        found = self._ask(distinct)
+        asked = AskedKeys(keys)
+        found = self._ask(asked.distinct)
         wanted = len(self._source.schema)
-        of_distinct = _matches(distinct.columns, found[wanted:])
+        owners = asked.owners(found[wanted:])  # −1: equal for the database only, as by a collation
         rows = pa.RecordBatch.from_arrays(found[:wanted], schema=self._source.schema.arrow) if wanted else None
-        positions, probe = _spread(of_distinct, numbers, asked)
+        positions, probe = asked.spread(owners)
         if rows is None:
             return FoundRows(pa.RecordBatch.from_struct_array(pa.array([{}] * len(probe), pa.struct([]))), probe)
         return FoundRows(rows.take(pa.array(positions)), probe)
@@ -111,39 +103,3 @@ class JdbcLookup:
         session, self._session = self._session, None
         if session is not None:
             session.close()
-
-
-def _any_null(columns: pa.RecordBatch) -> Bools:
-    missing = np.zeros(columns.num_rows, np.bool_)
-    for column in columns.columns:
-        if column.null_count:
-            missing |= column.is_null().to_numpy(zero_copy_only=False)
-    return missing
-
-
-def _first_of_each(numbers: Integers) -> Integers:
-    """The first position of each number 0, 1, …, which occur in this order for the first time."""
-    first = np.zeros(int(numbers.max()) + 1 if len(numbers) else 0, np.int64)
-    first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
-    return first
-
-
-def _matches(keys: Sequence[pa.Array], found: Sequence[pa.Array]) -> Integers:
-    """For each row that was found the position of its key; −1: what the database holds equal, as by a collation, is another value."""
-    number = len(keys[0])
-    numbers = key_numbers([pa.concat_arrays([k, f]) for k, f in zip(keys, found, strict=True)], range(len(keys)))
-    of_found: Integers = numbers[number:]  # distinct keys have the numbers of their positions
-    return np.where(of_found < number, of_found, -1)
-
-
-def _spread(of_distinct: Integers, numbers: Integers, asked: Integers) -> tuple[Integers, Integers]:
-    """(positions of rows that were found, positions of the keys that they are for), by ascending key position."""
-    order = np.argsort(of_distinct, kind="stable")
-    order = order[of_distinct[order] >= 0]
-    held = of_distinct[order]
-    starts = np.searchsorted(held, numbers, "left")
-    counts = np.searchsorted(held, numbers, "right") - starts
-    probe = np.repeat(asked, counts)
-    ends = np.cumsum(counts)
-    at = np.arange(len(probe)) + np.repeat(starts - (ends - counts), counts)
-    return order[at], probe
