@@ -303,6 +303,16 @@ class RefusingSink(Protocol):
 
 
 @runtime_checkable
+class ConditionalDelivery(Protocol):
+    """A sink whose `delivery` rests on something that only the user can know."""
+
+    @property
+    def delivery_condition(self) -> str:
+        """What it rests on, to be read behind the promise: `if the server …`; empty: nothing."""
+        ...
+
+
+@runtime_checkable
 class DeclaresCommittables(Protocol):
     """A sink that says what the payload of its committables looks like: in state that is not so they are refused by name."""
 

@@ -7,7 +7,9 @@ that goes back to the same point, and sinks that show nothing which a failure co
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from flowrun.api.sink import ConditionalDelivery
 from flowrun.api.sink import Sink as SinkDescription
 from flowrun.api.source import Boundedness, Delivery, Source
 from flowrun.connectors.registry import connector_named
@@ -30,17 +32,25 @@ class Endpoint:
 
     Attributes:
         offers_exactly_once: of a sink: whether an option would have it promise more.
+        condition: of a sink: what its promise rests on; empty: nothing.
     """
 
     name: str
     connector: str
     delivery: Delivery
     offers_exactly_once: bool = False
+    condition: str = ""
 
 
 @record
 class SinkGuarantee:
-    """What holds for the rows of one sink. `delivery` None: they may be lost and repeated. `reasons` say what is in the way of more."""
+    """What holds for the rows of one sink.
+
+    Attributes:
+        sink: its name.
+        delivery: None: rows may be lost and repeated.
+        reasons: what is in the way of more, or what it rests on.
+    """
 
     sink: str
     delivery: Delivery | None
@@ -106,7 +116,7 @@ def sink_guarantee(
         return SinkGuarantee(sink.name, None, (*lost, *repeated))
     if lost or repeated:
         return SinkGuarantee(sink.name, Delivery.AT_MOST_ONCE if lost else Delivery.AT_LEAST_ONCE, (*lost, *repeated))
-    return SinkGuarantee(sink.name, Delivery.EXACTLY_ONCE)
+    return SinkGuarantee(sink.name, Delivery.EXACTLY_ONCE, (sink.condition,) if sink.condition else ())
 
 
 def _without_checkpoints(sink: Endpoint, restart: RestartSettings | None, unbounded: bool) -> SinkGuarantee:
@@ -129,7 +139,7 @@ def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
     unbounded = any(s.boundedness is Boundedness.UNBOUNDED for s in sources.values())
     return tuple(
         sink_guarantee(
-            _endpoint(node.table, _delivery(create_sink(node.table, node.schema, unbounded), settings.checkpoint)),
+            _sink_endpoint(node.table, create_sink(node.table, node.schema, unbounded), settings.checkpoint),
             [_endpoint(s.table, sources[id(s)].delivery) for s in _scans(node)],
             settings.checkpoint,
             settings.restart,
@@ -137,6 +147,12 @@ def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
         )
         for node in plan.sinks
     )
+
+
+def _sink_endpoint(table: TableReference, sink: SinkDescription, checkpoint: CheckpointSettings | None) -> Endpoint:
+    delivery = _delivery(sink, checkpoint)
+    condition = sink.delivery_condition if isinstance(sink, ConditionalDelivery) else ""
+    return replace(_endpoint(table, delivery), condition=condition if delivery is sink.delivery else "")
 
 
 def _delivery(sink: SinkDescription, checkpoint: CheckpointSettings | None) -> Delivery:

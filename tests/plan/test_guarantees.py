@@ -27,6 +27,14 @@ RESTART = RestartSettings("fixed_delay")
     [
         (COMMITTED, [FILES], EXACT, None, True, "exactly once"),
         (COMMITTED, [FILES, FILES], EXACT, RESTART, True, "exactly once"),
+        (
+            replace(COMMITTED, condition="if the server heeds keys"),
+            [FILES],
+            EXACT,
+            None,
+            True,
+            "exactly once — if the server heeds keys",
+        ),
         (PRINTED, [FILES], EXACT, None, True, "at least once — connector print cannot take back rows"),
         (
             replace(PRINTED, connector="jdbc", offers_exactly_once=True),
