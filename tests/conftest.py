@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from flowrun.masking import forget_secrets
+from tests.servers.http import http_server
 from tests.servers.kafka import kafka
 from tests.servers.postgres import postgres, postgres_server
 from tests.servers.redis import redis_client, redis_server
@@ -14,7 +15,17 @@ from tests.servers.s3 import s3
 from tests.servers.schema_registry import schema_registry
 from tests.spark.session_fixture import spark
 
-__all__ = ["kafka", "postgres", "postgres_server", "redis_client", "redis_server", "s3", "schema_registry", "spark"]
+__all__ = [
+    "http_server",
+    "kafka",
+    "postgres",
+    "postgres_server",
+    "redis_client",
+    "redis_server",
+    "s3",
+    "schema_registry",
+    "spark",
+]
 
 # The same examples on every run, so that a red build is a changed program; `make soak` looks for new ones.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
