@@ -19,6 +19,7 @@ BUILT_IN = {
     "datagen": "flowrun.connectors.datagen:CONNECTOR",
     "delta": "flowrun.connectors.delta:CONNECTOR",
     "filesystem": "flowrun.connectors.filesystem:CONNECTOR",
+    "http": "flowrun.connectors.http:CONNECTOR",
     "hybrid": "flowrun.connectors.hybrid:CONNECTOR",
     "iceberg": "flowrun.connectors.iceberg:CONNECTOR",
     "jdbc": "flowrun.connectors.jdbc:CONNECTOR",

@@ -27,10 +27,18 @@ OPTIONS: dict[str, dict[str, object]] = {
         "username": "u",
         "slot.name": "s",
     },
+    "http": {"url": "http://localhost:8000/rows"},
     "redis": {"url": "redis://localhost:6379/0", "type": "list", "key": "k"},
 }
 KEYS = {"postgres-cdc": ("id",), "upsert-kafka": ("id",)}
-FORMATS = {"filesystem": "json", "kafka": "json", "redis": "json", "socket": "raw", "upsert-kafka": "json"}
+FORMATS = {
+    "filesystem": "json",
+    "http": "json",
+    "kafka": "json",
+    "redis": "json",
+    "socket": "raw",
+    "upsert-kafka": "json",
+}
 
 
 @pytest.mark.parametrize("name", connector_names())
