@@ -1,9 +1,12 @@
 # `make check` runs what CI runs.
 PYTHON ?= python
 
-.PHONY: check lint types imports test exhaustive soak fuzz mutants bench docs
+.PHONY: check native lint types imports test exhaustive soak fuzz mutants bench docs
 
 check: lint types imports test exhaustive
+
+native:  # what is written in C, after a change of it; installing flowrun does this, too
+	$(PYTHON) flowrun/connectors/formats/native/build.py
 
 lint:
 	$(PYTHON) -m ruff check .
