@@ -78,8 +78,25 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if not asked or ctx.resilient_parsing:
+        return
+    from flowrun.connectors.formats.json_compiled import reader_text
+
+    click.echo(f"flowrun, version {__version__}\nreader of JSON: {reader_text()}")
+    ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, "-V", "--version", prog_name="flowrun")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and which reader of JSON comes first, and exit.",
+)
 @click.option("--traceback", is_flag=True, help="Show Python tracebacks of failures.")
 @click.pass_context
 def cli(ctx: click.Context, traceback: bool) -> None:

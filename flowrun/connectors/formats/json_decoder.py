@@ -1,8 +1,9 @@
-"""Decodes JSON records: pyarrow's reader parses blocks of lines, and Python's parsers read exactly what it cannot.
+"""Decodes JSON records: a compiled reader takes what is plainly right, pyarrow's reader most of the rest, and Python's parsers what is odd.
 
-pyarrow parses a whole block at once. If it refuses a block, the block is halved until the records that it refuses are in small pieces.
-Python's JSON parsers read these, and say exactly what is wrong with which record. So a few odd records in a block cost little, and the
-result never depends on where blocks begin. docs/adr/037-pyarrow-parses-json.md says which other parsers were tried.
+The compiled reader (`json_compiled`) says of each record whether it read it. The others go on to pyarrow, as all do where the compiled
+reader was not built. pyarrow parses many records at once. If it refuses them, they are halved until those that it refuses are in small
+pieces. Python's JSON parsers read these, and say exactly what is wrong with which record. So a few odd records cost little, and the
+result never depends on where blocks begin. docs/adr/044-a-compiled-first-reader-of-json.md says which other parsers were tried.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordChunk
+from flowrun.connectors.formats.json_compiled import IN_DOUBT, READ, compiled_reader
 from flowrun.connectors.formats.json_values import (
     MAX_NESTING,
     LostNumberTextError,
@@ -25,8 +27,9 @@ from flowrun.connectors.formats.json_values import (
     needs_exact_numbers,
     nesting,
 )
-from flowrun.connectors.formats.json_wire import NoWireFormError, OddTextError, WireSchema, wire_schema
-from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded
+from flowrun.connectors.formats.json_wire import NoWireFormError, WireSchema, wire_schema
+from flowrun.connectors.formats.records import assemble, batch_of, concat_decoded, merge_decoded
+from flowrun.connectors.formats.text_values import OddTextError
 from flowrun.core.schema import Schema
 
 _BLANK = np.isin(np.arange(256), (9, 13, 32))
@@ -35,11 +38,28 @@ _OPEN, _CLOSE = ord("{"), ord("}")
 _EXACT_RECORDS = 64
 """Pieces of this many records or fewer are not halved."""
 _ODD_CHUNKS = 2
-"""After how many consecutive chunks of mostly odd records pyarrow is tried only now and then."""
+"""After how many consecutive chunks of mostly odd records a fast reader is tried only now and then."""
 _RETRY_EVERY = 16
 _E, _MINUS, _ZERO, _POINT = ord("e"), ord("-"), ord("0"), ord(".")
 _TINY_NUMBER = re.compile(rb"(?:^|[^0-9A-Za-z_.-])-?[0-9.]+[eE]-0*(?:[2-9][0-9]|[0-9]{3,})(?![0-9A-Za-z_-])")
 _NUMBER_WINDOW = 100
+
+
+class _Trust:
+    """Whether a fast reader is worth a try: not if it could not read most of the records before, but for a chunk now and then."""
+
+    def __init__(self) -> None:
+        self._odd_chunks = 0
+        self._chunks = 0
+
+    def next_chunk(self) -> bool:
+        """Whether to try it for the next chunk."""
+        self._chunks += 1
+        return self._odd_chunks < _ODD_CHUNKS or self._chunks % _RETRY_EVERY == 0
+
+    def note(self, odd: int, records: int) -> None:
+        """Note how many records of a chunk it could not read."""
+        self._odd_chunks = self._odd_chunks + 1 if odd * 2 > records else 0
 
 
 class JsonDecoder:
@@ -49,18 +69,27 @@ class JsonDecoder:
         schema: the columns to give; other fields of the objects are ignored.
         ignore_parse_errors: whether a field that cannot be read becomes NULL, instead of making its record bad.
         fail_on_missing_field: whether a field that is absent (not one that is null) makes its record bad.
+        compiled: whether the compiled reader comes first, if there is one. Rows and errors are the same without it.
     """
 
     has_header = False
 
-    def __init__(self, schema: Schema, *, ignore_parse_errors: bool = False, fail_on_missing_field: bool = False):
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        ignore_parse_errors: bool = False,
+        fail_on_missing_field: bool = False,
+        compiled: bool = True,
+    ):
         self._schema = schema
         self._ignore = ignore_parse_errors
         self._no_missing = fail_on_missing_field
         self._exact_numbers = any(needs_exact_numbers(t) for t in schema.types)
         self._widened = False
-        self._odd_chunks = 0
-        self._chunks = 0
+        self._compiled = compiled_reader(schema, all_fields=fail_on_missing_field) if compiled else None
+        self._compiled_trust = _Trust()
+        self._arrow_trust = _Trust()
         self._wire = self._new_wire()
 
     def _new_wire(self) -> WireSchema | None:
@@ -76,8 +105,26 @@ class JsonDecoder:
 
     def decode(self, chunk: RecordChunk) -> DecodedRecords:
         """Rows of a chunk; see `RecordDecoder`."""
-        self._chunks += 1
-        if self._wire is None or (self._odd_chunks >= _ODD_CHUNKS and self._chunks % _RETRY_EVERY):
+        if self._compiled is None or not self._compiled_trust.next_chunk():
+            return self._parse(chunk)
+        try:
+            found = self._compiled.read(chunk)
+        except OddTextError:
+            found = None
+        if found is None:
+            self._compiled_trust.note(len(chunk), len(chunk))
+            return self._parse(chunk)
+        columns, statuses = found
+        doubts = statuses == IN_DOUBT
+        self._compiled_trust.note(int(np.count_nonzero(doubts)), len(chunk))
+        read = DecodedRecords(columns, np.flatnonzero(statuses == READ))
+        if not doubts.any():
+            return read
+        return merge_decoded(read, self._parse(chunk.select(doubts)), np.flatnonzero(doubts))
+
+    def _parse(self, chunk: RecordChunk) -> DecodedRecords:
+        """Rows of a chunk, as pyarrow and Python's parsers read them."""
+        if self._wire is None or not self._arrow_trust.next_chunk():
             return self._exact(chunk)
         if not chunk.separated:
             chunk = chunk.as_lines()
@@ -88,7 +135,7 @@ class JsonDecoder:
             return DecodedRecords(batch_of([], self._schema, 0), places)
         pieces: list[tuple[int, DecodedRecords]] = []
         odd = self._halve(trimmed, 0, pieces)
-        self._odd_chunks = self._odd_chunks + 1 if odd * 2 > len(trimmed) else 0
+        self._arrow_trust.note(odd, len(trimmed))
         decoded = concat_decoded(pieces, self._schema)
         if len(places) == len(chunk):
             return decoded
@@ -124,14 +171,14 @@ class JsonDecoder:
             wire = self._wire
             assert wire is not None
             try:
-                return self._parse(text, len(chunk), wire)
+                return self._parse_block(text, len(chunk), wire)
             except (pa.ArrowInvalid, OddTextError) as error:
                 if self._widened or not _finer_than_declared(str(error)):
                     return None
                 self._widened = True
                 self._wire = self._new_wire()
 
-    def _parse(self, text: pa.Buffer, rows: int, wire: WireSchema) -> pa.RecordBatch | None:
+    def _parse_block(self, text: pa.Buffer, rows: int, wire: WireSchema) -> pa.RecordBatch | None:
         table = pa.json.read_json(
             pa.BufferReader(text),
             read_options=pa.json.ReadOptions(use_threads=False, block_size=text.size + 1),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from flowrun.connectors.formats.text_values import parse_text, round_decimal
+from flowrun.connectors.formats.text_values import parse_whole, round_decimal
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
@@ -33,10 +33,6 @@ _MAX_SCALE_DIGITS = 38
 
 class NoWireFormError(ValueError):
     """pyarrow's JSON reader cannot read a type in any form."""
-
-
-class OddTextError(ValueError):
-    """Some text of a column is no value of its type: the records must be parsed one by one."""
 
 
 @record
@@ -95,13 +91,7 @@ def wire_column(target: DataType, *, widened: bool) -> WireColumn:
 
 
 def _text(target: DataType) -> WireColumn:
-    def finish(values: pa.Array) -> pa.Array:
-        parsed = parse_text(values, target)
-        if parsed.bad:
-            raise OddTextError(next(iter(parsed.bad.values())))
-        return parsed.values
-
-    return WireColumn(pa.string(), finish)
+    return WireColumn(pa.string(), lambda values: parse_whole(values, target))
 
 
 def _checked_decimal(values: pa.Array) -> pa.Array:

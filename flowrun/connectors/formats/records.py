@@ -99,3 +99,20 @@ def concat_decoded(pieces: Sequence[tuple[int, DecodedRecords]], schema: Schema)
         inserts = [pa.array(np.zeros(d.columns.num_rows, np.int8)) for _, d in pieces]
         kinds = pa.concat_arrays([k if d.kinds is None else d.kinds for (_, d), k in zip(pieces, inserts, strict=True)])
     return DecodedRecords(columns, records, bad, kinds)
+
+
+def merge_decoded(some: DecodedRecords, others: DecodedRecords, places: Offsets) -> DecodedRecords:
+    """The decoded records of one chunk whose records were decoded in two parts. None of `some` is bad, and both hold inserts only.
+
+    Args:
+        some: with the indices of its records in the chunk.
+        others: with their indices among the others.
+        places: the index in the chunk of each of the others, ascending.
+    """
+    records = np.concatenate([some.records, places[others.records]])
+    bad = tuple(BadRecord(int(places[b.index]), b.reason) for b in others.bad)
+    if not others.columns.num_rows:
+        return DecodedRecords(some.columns, some.records, bad)
+    order = np.argsort(records, kind="stable")
+    columns = pa.concat_batches([some.columns, others.columns]).take(pa.array(order))
+    return DecodedRecords(columns, records[order], bad)

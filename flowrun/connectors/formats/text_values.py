@@ -31,6 +31,10 @@ _ZONE = re.compile(r"([+-])(\d{2}):?(\d{2})?")
 _UNITS_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
+class OddTextError(ValueError):
+    """Some text of a column is no value of its type: the records must be parsed one by one."""
+
+
 def parse_text(text: pa.Array, target: DataType) -> ParsedColumn:
     """A string array as values of `target`; NULL stays NULL.
 
@@ -50,6 +54,18 @@ def parse_text(text: pa.Array, target: DataType) -> ParsedColumn:
         bad: dict[int, str] = {}
         _bisect(text, 0, len(text), target, kernel, pieces, bad)
         return ParsedColumn(pa.concat_arrays(pieces), bad)
+
+
+def parse_whole(text: pa.Array, target: DataType) -> pa.Array:
+    """A string array as values of `target`, if each text is one.
+
+    Raises:
+        OddTextError: one is not.
+    """
+    parsed = parse_text(text, target)
+    if parsed.bad:
+        raise OddTextError(next(iter(parsed.bad.values())))
+    return parsed.values
 
 
 def is_textual(target: DataType) -> bool:
