@@ -88,6 +88,32 @@ class SourceOutput(Protocol):
 
 
 @record
+class RejectedRecord:
+    """A record that cannot be decoded, and where it comes from.
+
+    Attributes:
+        file: the file, or `topic/partition`.
+        offset: of its first byte in the (decompressed) file, or of the message.
+        reason: what is wrong, in words for users.
+        raw: the record; of a message its value, None if it has none.
+        shown: the bytes that cannot be read, if they are not `raw`: of a message its key.
+        topic: of a message, as are the others; its `timestamp_ms` is in ms since 1970.
+        headers: names and values, in order; a name may come twice.
+    """
+
+    file: str
+    offset: int
+    reason: str
+    raw: bytes | None
+    shown: bytes | None = None
+    topic: str | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@record
 class ReaderContext:
     """What a reader knows of its subtask."""
 
@@ -103,9 +129,9 @@ class ReaderContext:
     """Thread-safe: say that `poll` may have something again after NOTHING_AVAILABLE."""
     processing_time: ProcessingTimeService
     """For readers that pace or poll: a callback that calls `notify_available`."""
-    reject: Callable[[str, int, str, bytes], None] | None = None
-    """Takes a record that cannot be decoded: (file, byte offset in it, what is wrong, the record); called in `poll`, in order. What is
-    rejected is kept with the positions that `snapshot` gives, exactly once. None: the reader does as its options say."""
+    reject: Callable[[RejectedRecord], None] | None = None
+    """Takes a record that cannot be decoded; called in `poll`, in order. What is rejected is kept with the positions that `snapshot`
+    gives, exactly once. None: the reader does as its options say."""
 
 
 class SourceReader(Protocol):

@@ -197,7 +197,7 @@ class StreamExecutionEnvironment:
             raise PipelineError.of(
                 f"job '{self.name}' has no sink: there is nothing to run", "end a stream with sink_to(...)"
             )
-        sinks = routed(self._sinks, self.on_error, self.dead_letters)
+        sinks = routed(self._sinks, self.on_error, self.dead_letters, self.name)
         return build_stream_graph(self.name, sinks, self.settings)
 
     def graphs(self) -> tuple[StreamGraph, JobGraph]:

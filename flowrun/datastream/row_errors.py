@@ -13,7 +13,7 @@ from typing import Any
 from flowrun.api.operator import OperatorRecipe
 from flowrun.api.source import Boundedness
 from flowrun.core.constraints import SinkConstraints
-from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, FAIL, OnError, RowErrors, RowFault
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, FAIL, LetterOrigin, OnError, RowErrors, RowFault
 from flowrun.core.semantics import NullKeys
 from flowrun.errors import PipelineError
 from flowrun.graph.transformation import (
@@ -37,6 +37,7 @@ from flowrun.plan.tables import create_sink
 _LETTERS = "dead letters"
 _REQUIRED = ".required"
 _LETTERS_PATH = "format.dead-letter.path"
+_LETTERS_SINK = "format.dead-letter.sink"
 
 
 def on_error_of(mode: OnError | str) -> OnError:
@@ -57,7 +58,9 @@ def leaves_rows_out(operator: PhysicalTransformation) -> bool:
     return isinstance(operator, SinkTransformation) or _isolates(factory) or _refuses_keys(factory)
 
 
-def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: str | None) -> list[SinkTransformation]:
+def routed(
+    sinks: Sequence[SinkTransformation], default: OnError, dead_letters: str | None, pipeline: str
+) -> list[SinkTransformation]:
     """The sinks of a job whose operators do with rows that they cannot process as they are told.
 
     Operators are changed in place; doing it again changes nothing more.
@@ -66,6 +69,7 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
         sinks: of the program.
         default: for operators that were told nothing.
         dead_letters: folder for dead letters; None: there is none.
+        pipeline: the name of the program's job.
 
     Raises:
         PipelineError: rows are to become dead letters, but there is no folder for them.
@@ -91,7 +95,7 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
         if isinstance(operator, SourceTransformation) and isinstance(operator.factory, SourceOperatorFactory):
             folder = _own_letters(operator.source)
             if folder is not None:
-                decoding = RowErrors(OnError.DEAD_LETTER, _place(operator))
+                decoding = _row_errors(OnError.DEAD_LETTER, operator, pipeline)
                 operator.factory = replace(operator.factory, decoding=decoding)
                 collect(operator, folder)
             if folder is not None and mode is OnError.DEAD_LETTER and folder != dead_letters:
@@ -101,10 +105,9 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
                 )
         if _isolates(operator.factory):
             factory: Any = operator.factory
-            operator.factory = replace(
-                factory, errors=FAIL if mode is OnError.FAIL else RowErrors(mode, _place(operator))
-            )
-        for place in (operator, *_before_keys(operator, mode)):
+            errors = FAIL if mode is OnError.FAIL else _row_errors(mode, operator, pipeline)
+            operator.factory = replace(factory, errors=errors)
+        for place in (operator, *_before_keys(operator, mode, pipeline)):
             if mode is not OnError.DEAD_LETTER or not _isolates(place.factory):
                 continue
             if place not in letters.get(dead_letters or "", ()):  # its records are there already
@@ -112,7 +115,7 @@ def routed(sinks: Sequence[SinkTransformation], default: OnError, dead_letters: 
     written = []
     for sink in sinks:
         mode = sink.on_error or default
-        check = None if mode is OnError.FAIL else _before_sink(sink, mode)
+        check = None if mode is OnError.FAIL else _before_sink(sink, mode, pipeline)
         written.append(sink if check is None else replace(sink, input=check))
         if check is not None and mode is OnError.DEAD_LETTER:
             collect(check, dead_letters)
@@ -149,7 +152,23 @@ def _own_letters(source: object) -> str | None:
     """The folder that the options of a source name for records that it cannot decode."""
     if getattr(source, "error_mode", None) is not OnError.DEAD_LETTER:
         return None
-    return str(getattr(source, "options").text(_LETTERS_PATH))  # noqa: B009 - of sources that have an error mode
+    options = getattr(source, "options")  # noqa: B009 - of sources that have an error mode
+    if options.get(_LETTERS_SINK):
+        raise PipelineError.of(
+            f"a program has no sinks that '{_LETTERS_SINK}' could name", f"give the source a folder: {_LETTERS_PATH}"
+        )
+    return str(options.text(_LETTERS_PATH))
+
+
+def _row_errors(mode: OnError, operator: PhysicalTransformation, pipeline: str) -> RowErrors:
+    if not isinstance(operator, SourceTransformation):
+        return RowErrors(mode, _place(operator), LetterOrigin(pipeline))
+    name = operator.name.removeprefix("Source: ")
+    return RowErrors(
+        mode,
+        _place(operator),
+        LetterOrigin(pipeline, source=name, format=getattr(operator.source, "format_name", None)),
+    )
 
 
 def _place(operator: PhysicalTransformation) -> str:
@@ -157,7 +176,7 @@ def _place(operator: PhysicalTransformation) -> str:
     return f"{kind} '{operator.name}'"
 
 
-def _before_keys(operator: PhysicalTransformation, mode: OnError) -> list[PhysicalTransformation]:
+def _before_keys(operator: PhysicalTransformation, mode: OnError, pipeline: str) -> list[PhysicalTransformation]:
     """What leaves out rows with NULL in the keys of an operator, put before its exchanges where something has to."""
     if not _refuses_keys(operator.factory):
         return []
@@ -169,12 +188,12 @@ def _before_keys(operator: PhysicalTransformation, mode: OnError) -> list[Physic
             sides = (("left", keys[0]), ("right", keys[1]))
         case _:
             return []
-    checks = [_before_side(operator, side, keys, mode) for side, keys in sides if keys]
+    checks = [_before_side(operator, side, keys, mode, pipeline) for side, keys in sides if keys]
     return [check for check in checks if check is not None]
 
 
 def _before_side(
-    operator: PhysicalTransformation, side: str, keys: tuple[int, ...], mode: OnError
+    operator: PhysicalTransformation, side: str, keys: tuple[int, ...], mode: OnError, pipeline: str
 ) -> PhysicalTransformation | None:
     """The same for one input of the operator; None: nothing has to."""
     read: Transformation = getattr(operator, side)
@@ -183,7 +202,7 @@ def _before_side(
     known = source if isinstance(source, OneInputTransformation) and source.name == operator.name + _REQUIRED else None
     if mode is OnError.FAIL and known is None:
         return None
-    errors = FAIL if mode is OnError.FAIL else RowErrors(mode, _place(operator))
+    errors = FAIL if mode is OnError.FAIL else _row_errors(mode, operator, pipeline)
     factory = CalcFactory(name=operator.name + _REQUIRED, errors=errors, required=keys, fault=RowFault.NULL_KEY)
     if known is not None:
         known.factory = factory
@@ -193,7 +212,7 @@ def _before_side(
     return check
 
 
-def _before_sink(sink: SinkTransformation, mode: OnError) -> PhysicalTransformation | None:
+def _before_sink(sink: SinkTransformation, mode: OnError, pipeline: str) -> PhysicalTransformation | None:
     """What leaves out rows that a sink cannot write; None: it writes all."""
     required = tuple(i for i, field in enumerate(sink.schema) if not field.nullable)
     constraints = sink.factory.constraints if isinstance(sink.factory, SinkOperatorFactory) else SinkConstraints()
@@ -201,7 +220,7 @@ def _before_sink(sink: SinkTransformation, mode: OnError) -> PhysicalTransformat
     refuses = writes.create() is not None
     if not required and not refuses:
         return None
-    errors = RowErrors(mode, _place(sink))
+    errors = _row_errors(mode, sink, pipeline)
     name = sink.name + _REQUIRED
     factory = CalcFactory(name=name, errors=errors, required=required, tests=(writes,) if refuses else ())
     return OneInputTransformation(

@@ -16,7 +16,7 @@ from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.core.constraints import SinkConstraints
 from flowrun.core.record import record
-from flowrun.core.row_errors import FAIL, RowErrors, RowFault
+from flowrun.core.row_errors import FAIL, LetterLimit, RowErrors, RowFault
 from flowrun.core.schema import Schema
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.kept_rows import AGE, KEPT_ROWS, kept_rows_of
@@ -38,6 +38,7 @@ class SourceOperatorFactory(OperatorSpec):
         errors: what becomes of rows without event time, with NULL where that must not be, or of which an expression fails.
         decoding: what becomes of records that are no rows of the schema, if the connector leaves it to the operator (DEAD_LETTER); else
             that is its own business.
+        letter_limit: how many records each subtask may put aside.
     """
 
     source: Source
@@ -47,6 +48,7 @@ class SourceOperatorFactory(OperatorSpec):
     name: str = "source"
     errors: RowErrors = FAIL
     decoding: RowErrors = FAIL
+    letter_limit: LetterLimit = LetterLimit()
 
     chaining = ChainingStrategy.HEAD  # heads a chain; it has no input to be chained to
 

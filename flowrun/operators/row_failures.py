@@ -16,11 +16,13 @@ import orjson
 import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output, OutputTag
+from flowrun.api.source import RejectedRecord
 from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, OnError, RowErrors, RowFault
 from flowrun.errors import DataError, is_from_outside
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.letters import Letter, letter_batches, letter_of_record, letter_of_row
 
 T = TypeVar("T")
 
@@ -45,7 +47,11 @@ class RowFailures:
         self._output = output
         self._metrics = context.metrics
         self._noted = False
-        self._letters: list[dict[str, Any]] = []
+        self._now_ms = context.processing_time.now_ms
+        self._job = context.job_id or None
+        self._letters: list[Letter] = []
+        self.letters_kept = 0
+        """How many dead letters there were so far."""
 
     @property
     def isolates(self) -> bool:
@@ -102,32 +108,54 @@ class RowFailures:
         kinds = row.row_kinds
         if kinds is not None and kinds[0].as_py() in _TAKES_BACK:
             return  # what it takes back was left out, and counted, when it came
-        self._letter(fault, error.message, text=row_as_json(row.columns, 0))
+        self._count(fault, error.message)
+        if self._errors.mode is OnError.DEAD_LETTER:
+            letter = letter_of_row(self._errors.place, fault, row_as_json(row.columns, 0))
+            self._keep(fault, error.message, letter)
 
-    def bad_record(self, file: str, offset: int, reason: str, raw: bytes) -> None:
+    def bad_record(self, bad: RejectedRecord) -> None:
         """A record that cannot be decoded; its dead letter goes with the next `send`."""
-        text = raw.decode("utf-8", "replace")
-        self._letter(RowFault.DECODING, reason, text=text, file=file, offset=offset, raw=base64.b64encode(raw).decode())
+        where = f"{bad.file}, byte {bad.offset}: "
+        if bad.topic is not None:
+            where = f"topic '{bad.topic}', partition {bad.partition}, offset {bad.offset}: "
+        self._count(RowFault.DECODING, bad.reason, where)
+        if self._errors.mode is OnError.DEAD_LETTER:
+            letter = letter_of_record(bad, self._errors.origin.source or self._errors.place)
+            self._keep(RowFault.DECODING, bad.reason, letter)
 
-    def _letter(self, fault: RowFault, reason: str, **more: str | int) -> None:
+    def _count(self, fault: RowFault, reason: str, where: str = "") -> None:
         kept = self._errors.mode is OnError.DEAD_LETTER
         self._metrics.counter(ROWS_DEAD_LETTERED if kept else ROWS_SKIPPED).inc()
         self._metrics.counter(FAULTS + fault.value).inc()
         if not self._noted:
             self._noted = True
-            where = f"{more['file']}, byte {more['offset']}: " if "file" in more else ""
             self._metrics.note(f"{where}{reason}")
             _log.info("%s: rows are left out; the first: %s%s", self._errors.place, where, reason)
-        if kept:
-            self._letters.append({"place": self._errors.place, "kind": fault.value, "reason": reason, **more})
+
+    def _keep(self, fault: RowFault, reason: str, letter: Letter) -> None:
+        errors, origin = self._errors, self._errors.origin
+        self.letters_kept += 1
+        self._letters.append(
+            {
+                "time": self._now_ms(),
+                "pipeline": origin.pipeline,
+                "version": origin.version,
+                "job": self._job,
+                "place": errors.place,
+                "source": origin.source,
+                "kind": fault.value,
+                "reason": reason,
+                "format": origin.format,
+                **letter,
+            }
+        )
 
     def send(self) -> None:
         """Send the dead letters that have gathered. Before a snapshot there are none, if whoever adds some calls this."""
         if self._letters:
             letters, self._letters = self._letters, []
-            self._output.emit_side(
-                DEAD_LETTERS, RecordBatch(pa.RecordBatch.from_pylist(letters, DEAD_LETTER_SCHEMA.arrow))
-            )
+            for columns in letter_batches(letters):
+                self._output.emit_side(DEAD_LETTERS, RecordBatch(columns))
 
 
 class RowOperator(AbstractOperator):

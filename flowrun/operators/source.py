@@ -22,7 +22,7 @@ from flowrun.api.source import (
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
 from flowrun.core.record import record
-from flowrun.core.row_errors import OnError, RowFault
+from flowrun.core.row_errors import LetterLimit, OnError, RowFault
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.connector_errors import named
@@ -30,6 +30,7 @@ from flowrun.operators.data_errors import NotNullCheck, evaluate
 from flowrun.operators.event_time_output import EventTimeOutput, RestoredEventTime
 from flowrun.operators.event_times import EventTimes
 from flowrun.operators.factories import SourceOperatorFactory
+from flowrun.operators.letter_limit import LETTER_COUNTS, LetterCounts
 from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.split_watermarks import SplitEventTime
 
@@ -120,6 +121,10 @@ class ConnectorSourceOperator(AbstractOperator):
         self._backfilled: EventTimes | None = None
         self._failures: RowFailures | None = None
         self._bad_records: RowFailures | None = None
+        self._restored_counts: OperatorState | None = None
+        self._counts: LetterCounts | None = None
+        self._read = 0
+        """Rows of the current poll."""
         self._stopped = self._drain = False
 
     # ---- coordination
@@ -178,6 +183,7 @@ class ConnectorSourceOperator(AbstractOperator):
         """Splits with their positions and event times; handed to the reader when it opens."""
         if restored is None:
             return
+        self._restored_counts = restored.operator.get(LETTER_COUNTS)
         states = (restored.operator.get(name) for name in (SPLITS, _TIME_STATE))
         rows, alone = ([] if state is None else state.rows.to_pylist() for state in states)
         self._restored = [Split(row["split_id"], orjson.loads(row["position"])) for row in rows]
@@ -211,6 +217,8 @@ class ConnectorSourceOperator(AbstractOperator):
         self._failures = RowFailures(factory.errors, context, self.output)
         if factory.decoding.mode is OnError.DEAD_LETTER:
             self._bad_records = RowFailures(factory.decoding, context, self.output)
+        if factory.letter_limit != LetterLimit():
+            self._counts = LetterCounts(factory.letter_limit, self._place, self._restored_counts)
         if self._until:
             self._backfilled = EventTimes(factory.strategy, context, self._place)
         reader_context = ReaderContext(
@@ -243,6 +251,8 @@ class ConnectorSourceOperator(AbstractOperator):
             if self._drain:
                 self._out.finish()
             return InputStatus.END_OF_INPUT
+        kept, undecoded = self._kept, self._undecoded
+        self._read = 0
         with named(self._place):
             status = self._open_reader.poll(self._polled)
         if self._bad_records is not None:
@@ -258,11 +268,28 @@ class ConnectorSourceOperator(AbstractOperator):
             else:
                 self._out.mark_idle(item.split_id)
         self._leave_finished_splits(2)
+        if self._counts is not None:
+            letters = self._kept - kept
+            self._counts.add(
+                self._read + self._undecoded - undecoded, letters, at_end=status is InputStatus.END_OF_INPUT
+            )
         if status is InputStatus.END_OF_INPUT:
             self._out.finish()
         return status
 
+    @property
+    def _undecoded(self) -> int:
+        """How many records were put aside that cannot be decoded."""
+        return 0 if self._bad_records is None else self._bad_records.letters_kept
+
+    @property
+    def _kept(self) -> int:
+        """How many dead letters there were."""
+        assert self._failures is not None
+        return self._undecoded + self._failures.letters_kept
+
     def _emit(self, read: RecordBatch, split_id: str) -> None:
+        self._read += read.num_rows
         if read.num_rows == 0:
             return
         if split_id in self._until:
@@ -324,7 +351,10 @@ class ConnectorSourceOperator(AbstractOperator):
                     "until": self._until.get(split.split_id),
                 }
             )
-        return OperatorSnapshot(operator=_operator_state(rows, combined))
+        states = _operator_state(rows, combined)
+        if self._counts is not None:
+            states[LETTER_COUNTS] = self._counts.snapshot()
+        return OperatorSnapshot(operator=states)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Let the reader acknowledge to the outside."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flowrun.api.format import BadRecord
 from flowrun.api.operator import InputStatus
-from flowrun.api.source import ReaderContext, SourceOutput, Split
+from flowrun.api.source import ReaderContext, RejectedRecord, SourceOutput, Split
 from flowrun.connectors.filesystem.dead_letters import DeadLetters
 from flowrun.connectors.filesystem.opening import OpenSplit, SplitOpener
 from flowrun.connectors.filesystem.scan import FileScan
@@ -68,7 +68,7 @@ class FileSourceReader:
                 hint = bad_record_hint(raw, bad.reason, self._scan.request.schema.names, self._scan.format_name)
                 raise bad_record_error(self._opener.filesystem, path, offset, bad, raw, hint)
             case OnError.DEAD_LETTER if self._context.reject is not None:
-                self._context.reject(path, offset, bad.reason, raw)
+                self._context.reject(RejectedRecord(path, offset, bad.reason, raw))
                 return
             case OnError.DEAD_LETTER:
                 assert self._letters is not None

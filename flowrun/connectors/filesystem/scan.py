@@ -8,7 +8,7 @@ from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import PushedFilter
 from flowrun.api.format import Format, ReadRequest, RecordFormat
 from flowrun.connectors.filesystem.table_path import TablePath
-from flowrun.connectors.formats.registry import file_format_named
+from flowrun.connectors.formats.registry import error_mode, file_format_named
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
@@ -60,7 +60,5 @@ class FileScan:
 
     @property
     def error_mode(self) -> OnError:
-        """What happens to bad records. With the format's `ignore-parse-errors` they never fail the job."""
-        mode = OnError(self.options.text("format.on-error"))
-        ignore = self.options.get(f"{self.format_name}.ignore-parse-errors")
-        return OnError.SKIP if mode is OnError.FAIL and ignore else mode
+        """What happens to bad records."""
+        return error_mode(self.options, self.format_name)

@@ -23,12 +23,12 @@ from flowrun.connectors.filesystem.row_estimate import estimated_rows
 from flowrun.connectors.filesystem.scan import FileScan
 from flowrun.connectors.filesystem.seen_paths import paths
 from flowrun.connectors.filesystem.table_path import TablePath, check_exists, check_pattern, location_of
-from flowrun.connectors.formats.registry import file_format_named
+from flowrun.connectors.formats.registry import error_mode, file_format_named
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.shapes import Shape, boolean, integer, members, optional, text
-from flowrun.errors import OptionError
+from flowrun.errors import InternalError, OptionError
 
 _RECORDS = members({"path": text, "offset": integer(), "stop": optional(integer()), "aligned": boolean})
 _UNITS = members({"path": text, "unit": integer(), "row": integer(), "stop": optional(integer())})
@@ -70,7 +70,10 @@ class FileSource(FileScan):
         """A reader, which reads splits one after the other."""
         letters = None
         if self.error_mode is OnError.DEAD_LETTER and context.reject is None:
-            letters = DeadLetters(TablePath(self.options.text("format.dead-letter.path")), context.subtask)
+            path = self.options.get("format.dead-letter.path")
+            if path is None:
+                raise InternalError(f"nobody takes the dead letters of '{self.location}'")
+            letters = DeadLetters(TablePath(str(path)), context.subtask)
         return FileSourceReader(self, context, letters)
 
 
@@ -94,10 +97,7 @@ def create_source(table: TableDefinition) -> FileSource:
     apart = {*table.partition_keys, *metadata}
     stored = declared.select(n for n in declared.names if n not in apart)
     used.check(stored, table.options)
-    if table.options.text("format.on-error") == OnError.DEAD_LETTER.value and not table.options.get(
-        "format.dead-letter.path"
-    ):
-        raise OptionError("format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path")
+    error_mode(table.options, table.format)
     location = location_of(table.options.text("path"), table.options)
     pattern = cast("str | None", table.options.get("source.path.regex-pattern"))
     check_pattern(pattern)

@@ -13,6 +13,7 @@ import importlib.metadata
 from flowrun.api.connector import FormatOptions
 from flowrun.api.format import FileFormat, Format, RecordFormat
 from flowrun.core.options import Option, Options, OptionType
+from flowrun.core.row_errors import OnError
 from flowrun.errors import InternalError, OptionError, did_you_mean
 
 ENTRY_POINT_GROUP = "flowrun.formats"
@@ -53,10 +54,34 @@ ERROR_OPTIONS = (
     Option(
         "format.dead-letter.path",
         OptionType.STRING,
-        "Folder for bad records (JSON lines with file, offset, reason and the raw bytes); needed with on-error = dead-letter.",
+        "Folder for bad records (JSON lines with file, offset, reason and the raw bytes), with on-error = dead-letter.",
+    ),
+    Option(
+        "format.dead-letter.sink",
+        OptionType.STRING,
+        "Sink of the pipeline for bad records, instead of a folder (docs/dead-letters.md); with on-error = dead-letter.",
     ),
 )
 """The options of every source that decodes records, in all formats."""
+
+
+def error_mode(options: Options, format_name: str | None) -> OnError:
+    """What becomes of records that are no rows. With the format's `ignore-parse-errors` they never fail the job.
+
+    Raises:
+        OptionError: they are to be kept aside, but it is not said where, or it is said twice.
+    """
+    mode = OnError(options.text("format.on-error"))
+    places = [n for n in ("format.dead-letter.path", "format.dead-letter.sink") if options.get(n)]
+    if mode is OnError.DEAD_LETTER and not places:
+        hint = "or format.dead-letter.sink, a sink of the pipeline"
+        raise OptionError(
+            "format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path", hint=hint
+        )
+    if len(places) > 1:
+        raise OptionError(places[1], f"there are two places for dead letters: {places[0]} and {places[1]}")
+    ignore = options.get(f"{format_name}.ignore-parse-errors")
+    return OnError.SKIP if mode is OnError.FAIL and ignore else mode
 
 
 def format_named(name: str) -> Format:

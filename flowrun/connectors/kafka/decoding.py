@@ -22,11 +22,24 @@ from flowrun.core.schema import Schema
 
 @record
 class BadMessage:
-    """A message that is no row: its offset, why, and the bytes that cannot be read."""
+    """A message that is no row.
+
+    Attributes:
+        offset: of the message.
+        reason: why it is none.
+        raw: the bytes that cannot be read: its value, or its key.
+        value: None if it has none; so is the key.
+        timestamp_ms: ms since 1970; None if it has none.
+        headers: names and values, in order.
+    """
 
     offset: int
     reason: str
     raw: bytes
+    value: bytes | None = None
+    key: bytes | None = None
+    timestamp_ms: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 @record(eq=False)
@@ -159,10 +172,19 @@ class MessageDecoder:
         return at, {**columns, **{n: _first_valid(columns.get(n), c) for n, c in of_key.items()}}, kinds
 
     def _bad(self, messages: Messages, found: BadRecord, reasons: Mapping[int, tuple[str, bytes]]) -> BadMessage:
+        message = messages.messages[found.index]
         _, raw = reasons.get(found.index, ("", None))
-        if raw is None:
-            raw = messages.messages[found.index].value() or b""
-        return BadMessage(int(messages.offsets[found.index]), found.reason, raw)
+        value = message.value()
+        kind, time = message.timestamp()
+        return BadMessage(
+            int(messages.offsets[found.index]),
+            found.reason,
+            (value or b"") if raw is None else raw,
+            value,
+            message.key(),
+            None if kind == 0 else time,
+            tuple(message.headers() or ()),
+        )
 
 
 def _chunk(records: Sequence[bytes | None]) -> tuple[RecordChunk, Integers]:

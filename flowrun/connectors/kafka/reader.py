@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from flowrun.api.operator import InputStatus
-from flowrun.api.source import ReaderContext, SourceOutput, Split
+from flowrun.api.source import ReaderContext, RejectedRecord, SourceOutput, Split
 from flowrun.connectors.kafka.decoding import BadMessage
 from flowrun.connectors.kafka.enumerator import partition_of, split_of
 from flowrun.connectors.kafka.fetcher import Ended, Fetched, PartitionFetcher
@@ -111,7 +111,20 @@ class KafkaSourceReader:
         place = f"topic '{partition.topic}', partition {partition.number}, offset {bad.offset}"
         match self._on_error:
             case OnError.DEAD_LETTER if self._context.reject is not None:
-                self._context.reject(f"{partition.topic}/{partition.number}", bad.offset, bad.reason, bad.raw)
+                self._context.reject(
+                    RejectedRecord(
+                        f"{partition.topic}/{partition.number}",
+                        bad.offset,
+                        bad.reason,
+                        bad.value,
+                        shown=bad.raw,
+                        topic=partition.topic,
+                        partition=partition.number,
+                        timestamp_ms=bad.timestamp_ms,
+                        key=bad.key,
+                        headers=bad.headers,
+                    )
+                )
             case OnError.SKIP | OnError.DEAD_LETTER:
                 self._skipped.inc()
                 self._failed.inc()

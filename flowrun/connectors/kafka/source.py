@@ -18,6 +18,7 @@ from flowrun.api.source import (
     split_list,
 )
 from flowrun.connectors.formats.record_hints import bad_record_hint
+from flowrun.connectors.formats.registry import error_mode
 from flowrun.connectors.kafka.cluster import cluster_of
 from flowrun.connectors.kafka.decoding import MessageDecoder
 from flowrun.connectors.kafka.enumerator import PartitionEnumerator, PartitionScan
@@ -127,7 +128,7 @@ def create_source(table: TableDefinition, *, upsert: bool = False) -> KafkaSourc
         metadata=dict(table.metadata),
         layout=layout,
         scan=PartitionScan(cluster_of(options), topics, pattern, startup, end, interval or None),
-        on_error=_on_error(table, layout),
+        on_error=error_mode(layout.value.options, layout.value.format_name),
         upsert=upsert,
         filters=table.filters,
     )
@@ -152,12 +153,3 @@ def topics_of(table: TableDefinition) -> tuple[tuple[str, ...], str | None]:
             "topic-pattern", f"'topic-pattern' is no regular expression: {error}, got '{pattern}'"
         ) from None
     return names, None if pattern is None else str(pattern)
-
-
-def _on_error(table: TableDefinition, layout: MessageLayout) -> OnError:
-    """With `ignore-parse-errors` of the value's format messages never fail the job."""
-    mode = OnError(table.options.text("format.on-error"))
-    if mode is OnError.DEAD_LETTER and not table.options.get("format.dead-letter.path"):
-        raise OptionError("format.dead-letter.path", "format.on-error = dead-letter needs format.dead-letter.path")
-    ignore = layout.value.options.get(f"{layout.value.format_name}.ignore-parse-errors")
-    return OnError.SKIP if mode is OnError.FAIL and ignore else mode
