@@ -42,7 +42,8 @@ def lower_scan(node: Scan, source: Source, settings: Settings) -> SourceTransfor
         batch_rows=settings.batch_rows,
         name=name,
         errors=row_errors_of(node, settings),
-        decoding=decoding_of(node),
+        decoding=decoding_of(node, settings),
+        letter_limit=node.hints.letter_limit or settings.letter_limit,
     )
     return SourceTransformation(name=f"Source: {name}", schema=node.schema, factory=factory, source=source)
 

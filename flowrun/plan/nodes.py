@@ -18,7 +18,7 @@ from flowrun.core.local_time import UTC_ZONE
 from flowrun.core.record import record
 from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
 from flowrun.core.resources import SlotSettings, SlotSharingGroup
-from flowrun.core.row_errors import DEAD_LETTER_TAG, OnError, RowFault
+from flowrun.core.row_errors import DEAD_LETTER_TAG, LetterLimit, LetterOrigin, OnError, RowFault
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullKeys, OnDisorder, OutputMode, TimeDomain, WatermarkEmit
 from flowrun.core.types import BIGINT, timestamp
@@ -49,6 +49,10 @@ class NodeHints:
     state_ttl_ms: tuple[int | None, ...] = ()
     on_error: OnError | None = None
     """What becomes of rows that cannot be processed; None: as the settings say."""
+    letters_to: str | None = None
+    """The sink that gets the dead letters; None: as the settings say."""
+    letter_limit: LetterLimit | None = None
+    """How many there may be of a source; None: as the settings say."""
 
     @property
     def stable_id(self) -> str | None:
@@ -428,7 +432,13 @@ class Settings:
     on_error: OnError = OnError.FAIL
     """What becomes of rows that cannot be processed."""
     dead_letters: str | None = None
-    """The folder of dead letters; None: there are none but those of sources with a folder of their own."""
+    """The folder of dead letters; None: there are none but those of sources with a folder of their own, and of sinks."""
+    dead_letter_sink: str | None = None
+    """The sink of dead letters, instead of a folder."""
+    letter_limit: LetterLimit = LetterLimit()
+    """How many dead letters there may be of a source that says nothing else."""
+    letter_origin: LetterOrigin = LetterOrigin()
+    """What dead letters say of the pipeline; set when it is known which operators have some."""
     split_distinct: bool = False
     """Whether aggregates over distinct values are computed in two levels, so that a key's values spread over subtasks."""
     split_distinct_buckets: int = 1024
@@ -457,12 +467,16 @@ def with_constraints(sinks: Iterable[Sink], settings: Settings) -> tuple[Sink, .
 
 @record(slots=False)
 class Plan:
-    """A whole pipeline: its sinks (everything else is reached from them), name, settings and original text."""
+    """A whole pipeline: its sinks (everything else is reached from them), name, settings and original text.
+
+    `letter_sinks` are those that dead letters go to, by name, over `flowrun.plan.row_errors.LETTERS`; only of some of them there are any.
+    """
 
     name: str
     sinks: tuple[Sink, ...]
     settings: Settings = field(default_factory=Settings)
     text: str = ""
+    letter_sinks: Mapping[str, Sink] = field(default_factory=dict)
 
 
 def walk_plan(plan: Plan) -> Iterator[PlanNode]:

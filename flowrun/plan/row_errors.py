@@ -1,19 +1,21 @@
 """Rows that cannot be processed, in a plan: which nodes leave them out, and where the dead letters go.
 
 `route_row_errors` runs once a plan is optimised. Nodes whose rows may fail get a side output of dead letters, and all that belong to one
-folder are written there by one sink, so they are committed with checkpoints like any other rows. What a node could not leave out by
-itself (see `flowrun.plan.row_requirements`) is found in a Calc of its own before it.
+folder, or to one sink that the pipeline declares for them, are written there by one sink, so they are committed with checkpoints like any
+other rows. What a node could not leave out by itself (see `flowrun.plan.row_requirements`) is found in a Calc of its own before it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
-from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, OnError, RowErrors
+from flowrun.core.record import record
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, DEAD_LETTER_TAG, FAIL, LetterOrigin, OnError, RowErrors
 from flowrun.core.schema import Schema
-from flowrun.errors import Diagnostic, PipelineError
+from flowrun.errors import Diagnostic, Location, PipelineError, did_you_mean
 from flowrun.plan import nodes
 from flowrun.plan.co_process import CoProcess
 from flowrun.plan.expressions import ColumnRef
@@ -26,8 +28,28 @@ from flowrun.plan.window_inputs import original_columns, with_argument_columns
 
 DECODING = "format.on-error"
 LETTERS_PATH = "format.dead-letter.path"
+LETTERS_SINK = "format.dead-letter.sink"
 _SINK = "dead letters"
 _DECODING_CONNECTORS = ("filesystem", "hybrid", "kafka", "socket", "upsert-kafka")
+LETTERS = nodes.Scan(
+    DEAD_LETTER_SCHEMA,
+    nodes.NodeHints(name=_SINK),
+    nodes.TableReference(_SINK, "values", {}),
+    DEAD_LETTER_SCHEMA,
+    tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(DEAD_LETTER_SCHEMA)),
+)
+"""Stands for all dead letters of a sink, in `Plan.letter_sinks`."""
+
+
+@record
+class Destination:
+    """Where dead letters go: a folder, or a sink by its name."""
+
+    name: str
+    is_sink: bool = False
+
+    def __str__(self) -> str:
+        return f"sink '{self.name}'" if self.is_sink else self.name
 
 
 def on_error_of(node: nodes.PlanNode, settings: nodes.Settings) -> OnError:
@@ -37,24 +59,43 @@ def on_error_of(node: nodes.PlanNode, settings: nodes.Settings) -> OnError:
 
 def row_errors_of(node: nodes.PlanNode, settings: nodes.Settings) -> RowErrors:
     """The same for its operator, with the place that dead letters name."""
-    mode = on_error_of(node, settings)
+    mode, origin = on_error_of(node, settings), settings.letter_origin
     if mode is OnError.FAIL:
         return FAIL
     if isinstance(node, nodes.Calc) and node.required is not None:
-        return RowErrors(mode, node.required.place)
+        return RowErrors(mode, node.required.place, origin)
     name = (node.hints.name or type(node).__name__).partition(".")[0]
-    return RowErrors(mode, f"source '{name}'" if isinstance(node, nodes.Scan) else f"step '{name}'")
+    if isinstance(node, nodes.Scan):
+        return RowErrors(mode, f"source '{name}'", _of_source(node, origin))
+    return RowErrors(mode, f"step '{name}'", origin)
 
 
-def decoding_of(node: nodes.Scan) -> RowErrors:
+def _of_source(node: nodes.Scan, origin: LetterOrigin) -> LetterOrigin:
+    return replace(origin, source=node.table.name, format=node.table.format)
+
+
+def decoding_of(node: nodes.Scan, settings: nodes.Settings) -> RowErrors:
     """What becomes of records that a source cannot decode."""
     mode = OnError(str(node.table.options.get(DECODING, OnError.FAIL.value)))
-    return FAIL if mode is OnError.FAIL else RowErrors(mode, f"source '{node.hints.name or node.table.name}'")
+    place = f"source '{node.hints.name or node.table.name}'"
+    return FAIL if mode is OnError.FAIL else RowErrors(mode, place, _of_source(node, settings.letter_origin))
 
 
 def is_letter_sink(sink: nodes.Sink) -> bool:
-    """Whether a sink is the one of dead letters in its folder."""
-    return sink.table.name == _SINK and sink.schema == DEAD_LETTER_SCHEMA
+    """Whether dead letters are what a sink gets."""
+    node = sink.input
+    while isinstance(node, nodes.Calc | nodes.Union):
+        node = node.inputs[0]
+    return isinstance(node, nodes.SideOutput) and node.tag == DEAD_LETTER_TAG
+
+
+def fingerprint_of(text: str) -> str:
+    """The version of a pipeline in its dead letters: 16 hex digits of the SHA-256 of its text, as it is in its file.
+
+    >>> fingerprint_of("sources: {}")
+    '52de9b7dbe90c068'
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def rows_may_fail(node: nodes.PlanNode) -> bool:
@@ -76,18 +117,18 @@ def route_row_errors(plan: nodes.Plan) -> nodes.Plan:
     """The plan with dead letters, and checks where rows with NULL are left out; as it is where every failure ends the job.
 
     Raises:
-        PipelineError: there are to be dead letters, but no folder for them.
+        PipelineError: there are to be dead letters, but no folder or sink for them.
     """
     settings = plan.settings
     done: dict[int, nodes.PlanNode] = {}
-    letters: dict[str, list[nodes.PlanNode]] = defaultdict(list)
+    letters: dict[Destination, list[nodes.PlanNode]] = defaultdict(list)
     sinks: dict[int, nodes.Sink] = {}
     for node in nodes.walk_plan(plan):
         made = with_inputs(node, tuple(done[id(i)] for i in node.inputs))
         if isinstance(made, nodes.Scan):
             made = _decoding_as_rows(made, settings)
-            for path in _letter_paths(made, settings):
-                letters[path].append(made)
+            for place in _letter_places(made, settings):
+                letters[place].append(made)
         if isinstance(made, nodes.WindowAggregate | GroupAggregate | OverAggregate) and _arguments_may_fail(
             made, settings
         ):
@@ -110,7 +151,14 @@ def route_row_errors(plan: nodes.Plan) -> nodes.Plan:
     kept = tuple(sinks[id(s)] for s in plan.sinks)
     if not letters and all(a is b for a, b in zip(kept, plan.sinks, strict=True)):
         return plan
-    return replace(plan, sinks=(*kept, *(_letter_sink(path, failing) for path, failing in sorted(letters.items()))))
+    written = sorted(letters.items(), key=lambda item: (item[0].is_sink, item[0].name))
+    return replace(
+        plan,
+        sinks=(*kept, *(_letter_sink(plan, place, failing) for place, failing in written)),
+        settings=replace(
+            settings, letter_origin=LetterOrigin(plan.name, fingerprint_of(plan.text) if plan.text else None)
+        ),
+    )
 
 
 def _arguments_may_fail(node: nodes.WindowAggregate | GroupAggregate | OverAggregate, settings: nodes.Settings) -> bool:
@@ -121,23 +169,29 @@ def _arguments_may_fail(node: nodes.WindowAggregate | GroupAggregate | OverAggre
     return any(map(may_fail, arguments_of(calls)))
 
 
-def _collect(node: nodes.PlanNode, settings: nodes.Settings, letters: Mapping[str, list[nodes.PlanNode]]) -> None:
+def _collect(
+    node: nodes.PlanNode, settings: nodes.Settings, letters: Mapping[Destination, list[nodes.PlanNode]]
+) -> None:
     if on_error_of(node, settings) is OnError.DEAD_LETTER:
-        letters[_folder(node, settings)].append(node)
+        letters[_destination(node, settings)].append(node)
 
 
-def _folder(node: nodes.PlanNode, settings: nodes.Settings) -> str:
+def _destination(node: nodes.PlanNode, settings: nodes.Settings) -> Destination:
+    sink = node.hints.letters_to or settings.dead_letter_sink
+    if sink is not None:
+        return Destination(sink, is_sink=True)
     if settings.dead_letters is None:
         raise PipelineError(
             [
                 Diagnostic(
-                    f"'{node.hints.name}' puts rows aside as dead letters, but there is no folder for them",
+                    f"'{node.hints.name}' puts rows aside as dead letters, but there is no folder or sink for them",
                     node.hints.location,
-                    hint="set settings.dead_letters (in SQL: SET 'flowrun.dead_letters' = '…') to a folder",
+                    hint="set settings.dead_letters to a folder or {sink: name} (in SQL: SET 'flowrun.dead_letters' = 'folder', or "
+                    "SET 'flowrun.dead_letters.sink' = 'table')",
                 )
             ]
         )
-    return settings.dead_letters
+    return Destination(settings.dead_letters)
 
 
 def _decoding_as_rows(node: nodes.Scan, settings: nodes.Settings) -> nodes.Scan:
@@ -156,29 +210,34 @@ def _decoding_as_rows(node: nodes.Scan, settings: nodes.Settings) -> nodes.Scan:
             ]
         )
     more: dict[str, object] = {DECODING: mode.value}
-    if mode is OnError.DEAD_LETTER:
-        more[LETTERS_PATH] = options.get(LETTERS_PATH) or _folder(node, settings)
+    if mode is OnError.DEAD_LETTER and LETTERS_PATH not in options and LETTERS_SINK not in options:
+        place = _destination(node, settings)
+        more[LETTERS_SINK if place.is_sink else LETTERS_PATH] = place.name
     return replace(node, table=replace(node.table, options={**options, **more}))
 
 
-def _letter_paths(node: nodes.Scan, settings: nodes.Settings) -> set[str]:
+def _letter_places(node: nodes.Scan, settings: nodes.Settings) -> set[Destination]:
     """Where dead letters of a source go: those of records, and those of rows."""
-    paths = set()
-    if decoding_of(node).mode is OnError.DEAD_LETTER and node.table.options.get(LETTERS_PATH):
-        paths.add(str(node.table.options[LETTERS_PATH]))
+    places, options = set(), node.table.options
+    if decoding_of(node, settings).mode is OnError.DEAD_LETTER:
+        if LETTERS_SINK in options:
+            places.add(Destination(str(options[LETTERS_SINK]), is_sink=True))
+        elif options.get(LETTERS_PATH):
+            places.add(Destination(str(options[LETTERS_PATH])))
     if on_error_of(node, settings) is OnError.DEAD_LETTER:
-        paths.add(_folder(node, settings))
-    if len(paths) > 1:
+        places.add(_destination(node, settings))
+    if len(places) > 1:
+        what = "places" if any(p.is_sink for p in places) else "folders"
         raise PipelineError(
             [
                 Diagnostic(
-                    f"source '{node.table.name}' has two folders for dead letters: {' and '.join(sorted(paths))}",
+                    f"source '{node.table.name}' has two {what} for dead letters: {' and '.join(sorted(map(str, places)))}",
                     node.hints.location,
-                    hint=f"leave {LETTERS_PATH} out, or name the same folder",
+                    hint=f"leave {LETTERS_SINK if LETTERS_SINK in options else LETTERS_PATH} out, or name the same {what[:-1]}",
                 )
             ]
         )
-    return paths
+    return places
 
 
 def _checked(node: nodes.PlanNode, settings: nodes.Settings) -> tuple[nodes.PlanNode, list[nodes.Calc]]:
@@ -201,12 +260,46 @@ def _check(node: nodes.PlanNode, source: nodes.PlanNode, required: nodes.Require
     return nodes.Calc(source.schema, hints, source, columns, None, required)
 
 
-def _letter_sink(path: str, failing: list[nodes.PlanNode]) -> nodes.Sink:
+def _letter_sink(plan: nodes.Plan, place: Destination, failing: list[nodes.PlanNode]) -> nodes.Sink:
     schema: Schema = DEAD_LETTER_SCHEMA
     sides: list[nodes.PlanNode] = [
         nodes.SideOutput(schema, nodes.NodeHints(name=_SINK), node, DEAD_LETTER_TAG) for node in failing
     ]
     joined = sides[0] if len(sides) == 1 else nodes.Union(schema, nodes.NodeHints(name=_SINK), tuple(sides))
-    table = nodes.TableReference(_SINK, "filesystem", {"path": path, "sink.mode": "append"}, format="json")
-    hints = nodes.NodeHints(name=_SINK, parallelism=1, place=f"dead letters in {path}", on_error=OnError.FAIL)
+    if place.is_sink:
+        return _declared_sink(plan, place.name, joined, failing[0].hints.location)
+    table = nodes.TableReference(_SINK, "filesystem", {"path": place.name, "sink.mode": "append"}, format="json")
+    hints = nodes.NodeHints(name=_SINK, parallelism=1, place=f"dead letters in {place.name}", on_error=OnError.FAIL)
     return nodes.Sink(schema, hints, joined, table)
+
+
+def letter_sink_names(plan: nodes.Plan) -> dict[str, Location | None]:
+    """The sinks that a plan names for dead letters, whether there are any or not, each with the node that names it first."""
+    found: dict[str, Location | None] = {}
+    if plan.settings.dead_letter_sink is not None:
+        found[plan.settings.dead_letter_sink] = None
+    for node in nodes.walk_plan(plan):
+        if node.hints.letters_to is not None:
+            found.setdefault(node.hints.letters_to, node.hints.location)
+        if isinstance(node, nodes.Scan) and LETTERS_SINK in node.table.options:
+            found.setdefault(str(node.table.options[LETTERS_SINK]), node.hints.location)
+    return found
+
+
+def _declared_sink(plan: nodes.Plan, name: str, letters: nodes.PlanNode, location: Location | None) -> nodes.Sink:
+    """The sink of that name over the letters. They are few: unless it says otherwise it has one subtask."""
+    sink = plan.letter_sinks.get(name)
+    if sink is None:
+        known = list(plan.letter_sinks)
+        hint = did_you_mean(name, known) or "declare it, as a sink without 'from' or a table that nothing else writes"
+        raise PipelineError([Diagnostic(f"there is no sink '{name}' for dead letters", location, hint=hint)])
+    alone = replace(sink.hints, parallelism=sink.hints.parallelism or 1, on_error=OnError.FAIL, letters_to=None)
+    return replace(sink, hints=alone, input=_over(sink.input, letters, alone.parallelism))
+
+
+def _over(node: nodes.PlanNode, letters: nodes.PlanNode, parallelism: int | None) -> nodes.PlanNode:
+    """What a sink of letters reads, with the letters in the place of `LETTERS`."""
+    if node is LETTERS:
+        return letters
+    made = with_inputs(node, tuple(_over(i, letters, parallelism) for i in node.inputs))
+    return replace(made, hints=replace(made.hints, parallelism=parallelism, on_error=OnError.FAIL))

@@ -61,6 +61,6 @@ def leaves_rows_out(node: PlanNode, context: Context) -> str | None:
     """Why a node is hosted that leaves out rows which fail; None: no row can fail, or the first one that fails ends the run."""
     fails = on_error_of(node, context.settings) is OnError.FAIL
     if isinstance(node, Scan):
-        puts_aside = decoding_of(node).mode is OnError.DEAD_LETTER
+        puts_aside = decoding_of(node, context.settings).mode is OnError.DEAD_LETTER
         return None if fails and not puts_aside else "rows that cannot be read are left out"
     return "rows of which it fails are left out" if not fails and rows_may_fail(node) else None

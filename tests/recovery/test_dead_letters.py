@@ -61,9 +61,21 @@ class Failing(Job):
 ALL = Counter({"decoding": PIECES, "expression": 4 * PIECES, "sink": PIECES})
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Failing:
-    return Failing(tmp_path)
+class FailingIntoSink(Failing):
+    """The same with a sink of its own for the letters, in two subtasks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        path = self.folder / "pipeline.yaml"
+        sink = f'  letters: {{connector: filesystem, path: "{self.folder}/dead", format: json, parallelism: 2}}\n'
+        text = path.read_text().replace(f"dead_letters: {self.folder}/dead", "dead_letters: {sink: letters}")
+        path.write_text(text + sink)
+
+
+@pytest.fixture(params=[Failing, pytest.param(FailingIntoSink, marks=pytest.mark.exhaustive)])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
+    made: Failing = request.param(tmp_path)
+    return made
 
 
 def assert_once(job: Failing) -> None:

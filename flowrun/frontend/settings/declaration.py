@@ -11,6 +11,7 @@ from flowrun.frontend.trees.spec import (
     IntegerValue,
     KeySpec,
     ListValue,
+    NumberValue,
     RecordSpec,
     RecordValue,
     TextValue,
@@ -18,6 +19,31 @@ from flowrun.frontend.trees.spec import (
 
 PARALLELISM = IntegerValue(1, 32_768)
 
+LIMITS = (
+    KeySpec(
+        "max_records",
+        IntegerValue(0),
+        "How many records of a source a subtask may put aside; one more fails the job.",
+        default="any number",
+    ),
+    KeySpec(
+        "max_percent",
+        NumberValue(positive=True, maximum=100),
+        "How many of 100 records of a source a subtask may put aside, once it has read 100 and at the end of input; more fail the job.",
+        default="100",
+    ),
+)
+"""How many records of a source may be dead letters."""
+DEAD_LETTERS = RecordSpec(
+    "dead_letters",
+    "dead_letters",
+    "Where dead letters go, and how many there may be. See docs/dead-letters.md.",
+    (
+        KeySpec("folder", TextValue("a folder"), "Folder for them, as JSON lines."),
+        KeySpec("sink", TextValue("the name of a sink"), "Sink for them, one without `from`, instead of a folder."),
+        *LIMITS,
+    ),
+)
 SETTINGS = RecordSpec(
     "settings",
     "settings",
@@ -150,8 +176,8 @@ SETTINGS = RecordSpec(
         ),
         KeySpec(
             "dead_letters",
-            TextValue("a folder"),
-            "Folder for the rows that `on_error: dead-letter` keeps aside, as JSON lines.",
+            RecordValue(DEAD_LETTERS, TextValue("a folder")),
+            "Where the rows go that `on_error: dead-letter` keeps aside. A text alone is a folder.",
         ),
         KeySpec("checkpoint", RecordValue(CHECKPOINT), "Checkpoints.", default="none are taken"),
         KeySpec("slots", RecordValue(SLOTS), "Slots of the embedded engine.", default="as many as the job needs"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from flowrun.core.constraints import Lengths, Nested, NotNull, SinkConstraints
 from flowrun.core.cores import usable_cores
 from flowrun.core.local_time import UTC_ZONE, zone_id
-from flowrun.core.row_errors import OnError
+from flowrun.core.row_errors import LetterLimit, OnError
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.declaration import SETTINGS
@@ -44,6 +44,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
             hint="leave out one of the two; 'automatic' is batch where there are none",
         )
     mode = section.text("mode") or default.mode
+    folder, sink, limit = _read_dead_letters(section, diagnostics)
     return Settings(
         parallelism=parallelism,
         auto_parallelism=given == AUTO,
@@ -66,11 +67,28 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         constraints=_constraints(section),
         time_zone=read_zone(section, diagnostics),
         on_error=OnError(section.text("on_error") or default.on_error.value),
-        dead_letters=section.text("dead_letters"),
+        dead_letters=folder,
+        dead_letter_sink=sink,
+        letter_limit=limit,
         checkpoint=checkpoint,
         restart=read_restart(section.section("restart"), diagnostics),
         slots=read_slots(section.section("slots"), diagnostics),
         slot_sharing_groups=read_slot_sharing_groups(section, diagnostics),
+    )
+
+
+def _read_dead_letters(section: Section, diagnostics: Diagnostics) -> tuple[str | None, str | None, LetterLimit]:
+    """The folder of dead letters, or their sink, and how many there may be."""
+    given = section.section("dead_letters")
+    if given is None:
+        return section.text("dead_letters"), None, LetterLimit()
+    if given.has("folder") and given.has("sink"):
+        hint = "leave out one of the two; sources, steps and sinks may name another sink in `on_error: {to: …}`"
+        diagnostics.error("dead letters go to a 'folder' or to a 'sink', not to both", given.at("sink"), hint=hint)
+    return (
+        given.text("folder"),
+        given.text("sink"),
+        LetterLimit(given.integer("max_records"), given.number("max_percent")),
     )
 
 

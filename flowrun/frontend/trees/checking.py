@@ -255,6 +255,8 @@ class _Checker:
         value = float(node.text)
         if spec.positive and value <= 0:
             raise self._fail(f"'{name}' must be greater than 0, got {node.text}", node.location)
+        if spec.maximum is not None and value > spec.maximum:
+            raise self._fail(f"'{name}' must be at most {spec.maximum:g}, got {node.text}", node.location)
         return value
 
     def _boolean(self, node: YamlScalar, name: str) -> bool:

@@ -44,6 +44,7 @@ class NumberValue:
     """A number, possibly with a fraction; greater than zero if `positive`."""
 
     positive: bool = False
+    maximum: float | None = None
 
 
 @record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flowrun.core.row_errors import OnError
+from flowrun.core.row_errors import LetterLimit, OnError
 from flowrun.errors import Location
 from flowrun.frontend.trees.spec import Section
 from flowrun.plan.nodes import NodeHints
@@ -21,6 +21,7 @@ def node_hints(group: str, name: str, section: Section, at: Location) -> NodeHin
         section: its value.
         at: its place.
     """
+    mode, to, limit = _on_error(section)
     return NodeHints(
         name=section.text("name") or name,
         uid=section.text("uid"),
@@ -29,7 +30,23 @@ def node_hints(group: str, name: str, section: Section, at: Location) -> NodeHin
         slot_sharing_group=section.text("slot_sharing_group"),
         chaining=section.flag("chaining") is not False,
         location=at,
-        on_error=None if (mode := section.text("on_error")) is None else OnError(mode),
+        on_error=mode,
+        letters_to=to,
+        letter_limit=limit,
+    )
+
+
+def _on_error(section: Section) -> tuple[OnError | None, str | None, LetterLimit | None]:
+    """What becomes of rows that fail, the sink of dead letters, and how many of these there may be."""
+    given = section.section("on_error")
+    if given is None:
+        mode = section.text("on_error")
+        return None if mode is None else OnError(mode), None, None
+    limit = LetterLimit(given.integer("max_records"), given.number("max_percent"))
+    return (
+        OnError(given.text("mode") or OnError.DEAD_LETTER.value),
+        given.text("to"),
+        None if limit == LetterLimit() else limit,
     )
 
 

@@ -23,6 +23,7 @@ from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.declaration.document import DOCUMENT
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.interpolation import Interpolation
+from flowrun.frontend.yaml.letter_sinks import letter_sinks_of
 from flowrun.frontend.yaml.names import Names, sections
 from flowrun.frontend.yaml.plan_checks import checked_plan
 from flowrun.frontend.yaml.queries.entries import EntryReader
@@ -38,6 +39,7 @@ from flowrun.frontend.yaml.tables.sources import SourceReader
 from flowrun.frontend.yaml.tables.tables import TableReader
 from flowrun.operators.function_scope import FunctionScope, FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan, PlanNode, Sink, with_constraints
+from flowrun.plan.row_errors import LETTERS
 
 
 def read_pipeline(
@@ -119,20 +121,34 @@ class _Builder:
                 found = self._steps.read(name, section, read, self._nodes, steps[name].location)
                 for output, node in found.items():
                     self._nodes.setdefault(output, node)
-        sinks = tuple(s for s in self._read_sinks() if s is not None)
+        sinks, letter_sinks = self._read_sinks()
         if not self._diagnostics.has_errors:
             names.warn_unused()
         title = self._document.text("name") or Path(source.file).stem
-        return Plan(name=title, sinks=with_constraints(sinks, settings), settings=settings, text=source.text)
+        return Plan(
+            name=title,
+            sinks=with_constraints(sinks, settings),
+            settings=settings,
+            text=source.text,
+            letter_sinks=dict(zip(letter_sinks, with_constraints(letter_sinks.values(), settings), strict=True)),
+        )
 
-    def _read_sinks(self) -> list[Sink | None]:
-        sinks: list[Sink | None] = []
+    def _read_sinks(self) -> tuple[list[Sink], dict[str, Sink]]:
+        """The sinks that read something, and those of dead letters by name."""
+        sinks: list[Sink] = []
+        letter_sinks: dict[str, Sink] = {}
+        of_letters = letter_sinks_of(self._document, self._diagnostics)
         for name, named in self._document.named("sinks").items():
-            if isinstance(named.value, Section):
-                reference = named.value.scalar("from")
-                node = self._nodes.get(reference.text) if reference is not None else None
-                sinks.append(self._sinks.read(name, named.value, node, named.location))
-        return sinks
+            if not isinstance(named.value, Section):
+                continue
+            reference = named.value.scalar("from")
+            node = self._nodes.get(reference.text) if reference is not None else None
+            sink = self._sinks.read(name, named.value, LETTERS if name in of_letters else node, named.location)
+            if sink is not None and name in of_letters:
+                letter_sinks[name] = sink
+            elif sink is not None:
+                sinks.append(sink)
+        return sinks, letter_sinks
 
     def _check_slot_sharing_groups(self) -> None:
         parts = [n.value for group in ("sources", "steps", "sinks") for n in self._document.named(group).values()]

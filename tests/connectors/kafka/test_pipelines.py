@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.operators.letters import decode_headers
 from tests.connectors.kafka.test_source import login
 from tests.end_to_end.running import json_rows
 from tests.servers.kafka import PASSWORD, KafkaBroker
+from tests.servers.postgres import PostgresDatabase
 from tests.shared_suites import needs_shared
 from tests.sql.test_flink_cases import CASES, SHARED, fold_text
 
@@ -155,3 +157,55 @@ def test_secrets_are_in_nothing_that_is_said(kafka: KafkaBroker, tmp_path: Path)
             said = flowrun(tmp_path, script, command=command, code=code if command == "run" else 0)
             assert password not in said
     assert "refuses the login" in said
+
+
+LETTERS = (
+    "id STRING, `source` STRING, kind STRING, topic STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3), "
+    "`key` BYTES, headers STRING, raw BYTES"
+)
+
+
+def test_dead_letters_name_topic_partition_offset_key_and_headers(
+    kafka: KafkaBroker, postgres: PostgresDatabase, tmp_path: Path
+) -> None:
+    source, letters = kafka.create_topic(2), kafka.create_topic(1)
+    headers = [("trace", b"\xff1"), ("trace", None)]
+    values = [b'{"id": 1}', b"\xff{", b'{"id": "x"}']
+    kafka.produce(source, values, partition=1, keys=[b"k0", b"\x00\xff", None], headers=headers)
+    kafka.produce(source, [b'{"id": 2}', b"{"], partition=0)
+    script = (
+        "SET 'flowrun.dead_letters.sink' = 'letters';"
+        + table(
+            "rows_in", "id BIGINT", kafka.bootstrap, source, "'format' = 'json'", BOUNDED, "'on-error' = 'dead-letter'"
+        )
+        + "CREATE TABLE rows_out (id BIGINT) WITH ('connector' = 'blackhole');\n"
+        + "INSERT INTO rows_out SELECT id FROM rows_in;"
+    )
+    to_kafka = table("letters", LETTERS, kafka.bootstrap, letters, "'format' = 'json'")
+    said = flowrun(tmp_path, to_kafka + script)
+    assert f"the first: topic '{source}', partition " in said
+    found = sorted((json.loads(v) for v in kafka.values(letters)), key=lambda r: (r["partition"], r["offset"]))
+    assert [(r["topic"], r["partition"], r["offset"]) for r in found] == [
+        (source, 0, 1),
+        (source, 1, 1),
+        (source, 1, 2),
+    ]
+    assert [base64.b64decode(r["raw"]) for r in found] == [b"{", b"\xff{", b'{"id": "x"}']
+    assert [r["key"] and base64.b64decode(r["key"]) for r in found] == [None, b"\x00\xff", None]
+    assert decode_headers(found[1]["headers"]) == headers
+    assert found[0]["headers"] is None
+    assert {r["timestamp"][:2] for r in found} == {"20"}
+    postgres.execute(
+        'CREATE TABLE letters (id TEXT PRIMARY KEY, source TEXT, kind TEXT, topic TEXT, partition INT, "offset" BIGINT, '
+        '"timestamp" TIMESTAMPTZ, key BYTEA, headers TEXT, raw BYTEA)'
+    )
+    to_postgres = (
+        f"CREATE TABLE letters ({LETTERS}, PRIMARY KEY (id) NOT ENFORCED) WITH ('connector' = 'jdbc', "
+        f"'url' = '{postgres.jdbc_url}', 'table-name' = 'letters', 'username' = '{postgres.user}', "
+        f"'password' = '{postgres.password}');\n"
+    )
+    for _ in range(2):
+        flowrun(tmp_path, to_postgres + script)
+    rows = postgres.execute('SELECT id, topic, partition, "offset", key, raw FROM letters ORDER BY partition, "offset"')
+    assert [r[0] for r in rows] == [r["id"] for r in found]
+    assert [bytes(r[5]) for r in rows] == [b"{", b"\xff{", b'{"id": "x"}']

@@ -50,6 +50,7 @@ def insert_sink(
         parallelism=made.options.sink_parallelism,
         location=location,
         on_error=made.options.on_error,
+        letters_to=made.options.letters_to,
     )
     target = _Target(statement, made, constant)
     projections, node = target.projections(query), query.node

@@ -25,6 +25,7 @@ from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.script.functions import user_function
 from flowrun.frontend.sql.script.inserts import insert_sink, print_sink
+from flowrun.frontend.sql.script.letter_sinks import with_letter_sinks
 from flowrun.frontend.sql.script.listings import created_table, created_view, described_table, described_view, listed
 from flowrun.frontend.sql.script.settings import (
     IDLE_TIMEOUT,
@@ -174,7 +175,9 @@ class _Script:
             hint = "end it with INSERT INTO … or SELECT …"
             self._diagnostics.warning("nothing in this script runs or answers", None, hint=hint)
         plan = self._recognised(Plan(name, with_constraints(self._sinks, settings), settings, self._script.origin.text))
-        return None if plan is None else ReadScript(plan, tuple(self._outputs))
+        if plan is not None:
+            plan = with_letter_sinks(plan, self._tables, self._script, self._expressions.constant, self._diagnostics)
+        return None if plan is None or self._diagnostics.has_errors else ReadScript(plan, tuple(self._outputs))
 
     def _keep_settings(self) -> None:
         """The settings as they are now are those of the job; it is one job, which has each setting once."""

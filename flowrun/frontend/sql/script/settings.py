@@ -284,6 +284,8 @@ class ScriptSettings:
         for key, option in values.items():
             if key.startswith(OWN_PREFIX):
                 path, text = key.removeprefix(OWN_PREFIX), option.value
+                if path == "dead_letters":  # a text alone is the folder
+                    path = "dead_letters.folder"
             elif key in KEYS:
                 path, convert = KEYS[key]
                 converted = convert(option.value)
@@ -336,7 +338,9 @@ def _paths(spec: RecordSpec, prefix: str) -> Iterable[str]:
         match key.value:
             case MapValue():
                 continue  # of names that only a document has
-            case RecordValue(record=record):
+            case RecordValue(record=record, short=short):
+                if short is not None:
+                    yield prefix + key.name
                 yield from _paths(record, f"{prefix}{key.name}.")
             case VariantValue(tag=tag, variants=variants):
                 yield f"{prefix}{key.name}.{tag}"

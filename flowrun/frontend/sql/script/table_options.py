@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from flowrun.core.record import record
-from flowrun.core.row_errors import OnError
+from flowrun.core.row_errors import LetterLimit, OnError
 from flowrun.core.semantics import WatermarkEmit
 from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ExpressionError, OptionError
@@ -22,7 +22,19 @@ EMIT_STRATEGY = "scan.watermark.emit.strategy"
 SCAN_PARALLELISM = "scan.parallelism"
 SINK_PARALLELISM = "sink.parallelism"
 ON_ERROR = "on-error"
-_ENGINE = (ON_ERROR, IDLE_TIMEOUT, EMIT_STRATEGY, SCAN_PARALLELISM, SINK_PARALLELISM)
+LETTERS_TO = "on-error.to"
+MAX_LETTERS = "on-error.max-records"
+MAX_PERCENT = "on-error.max-percent"
+_ENGINE = (
+    ON_ERROR,
+    LETTERS_TO,
+    MAX_LETTERS,
+    MAX_PERCENT,
+    IDLE_TIMEOUT,
+    EMIT_STRATEGY,
+    SCAN_PARALLELISM,
+    SINK_PARALLELISM,
+)
 _WITHOUT_EFFECT = ("scan.watermark.alignment.", "scan.watermark.emit.on-event.gap")
 
 
@@ -50,6 +62,8 @@ class TableOptions:
     scan_parallelism: int | None = None
     sink_parallelism: int | None = None
     on_error: OnError | None = None
+    letters_to: str | None = None
+    letter_limit: LetterLimit | None = None
     without_effect: tuple[str, ...] = field(default=())
 
     def place_of(self, problem: OptionError, otherwise: Span) -> Span:
@@ -80,6 +94,8 @@ def read_options(options: Iterable[OptionSyntax], script: ScriptText, problems: 
         scan_parallelism=_parallelism(SCAN_PARALLELISM, texts, places, problems),
         sink_parallelism=_parallelism(SINK_PARALLELISM, texts, places, problems),
         on_error=_on_error(texts, places, problems),
+        letters_to=texts.get(LETTERS_TO),
+        letter_limit=_letter_limit(texts, places, problems),
         without_effect=tuple(k for k in texts if k.startswith(_WITHOUT_EFFECT)),
     )
 
@@ -124,13 +140,38 @@ def _emit(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[E
 def _on_error(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[ExpressionError]) -> OnError | None:
     text = texts.get(ON_ERROR)
     if text is None:
-        return None
+        return OnError.DEAD_LETTER if LETTERS_TO in texts else None
     try:
         return OnError(text.lower())
     except ValueError:
         choices = ", ".join(mode.value for mode in OnError)
         problems.append(error_at(f"'{ON_ERROR}' is one of {choices}, got '{text}'", places[ON_ERROR], None))
         return None
+
+
+def _letter_limit(
+    texts: Mapping[str, str], places: Mapping[str, Span], problems: list[ExpressionError]
+) -> LetterLimit | None:
+    records, percent = texts.get(MAX_LETTERS), texts.get(MAX_PERCENT)
+    if records is not None and not records.strip().isdecimal():
+        problems.append(error_at(f"'{MAX_LETTERS}' expects a whole number, got '{records}'", places[MAX_LETTERS], None))
+        return None
+    share = None
+    if percent is not None:
+        try:
+            share = float(percent.strip().removesuffix("%"))
+        except ValueError:
+            share = -1.0
+        if not 0 < share <= 100:
+            problems.append(
+                error_at(
+                    f"'{MAX_PERCENT}' expects a number above 0 and up to 100, got '{percent}'",
+                    places[MAX_PERCENT],
+                    None,
+                )
+            )
+            return None
+    return None if records is None and share is None else LetterLimit(None if records is None else int(records), share)
 
 
 def _parallelism(

@@ -239,6 +239,8 @@ class ScriptTables:
             parallelism=options.scan_parallelism,
             location=made.table.location,
             on_error=options.on_error,
+            letters_to=options.letters_to,
+            letter_limit=options.letter_limit,
         )
         return Scan(
             schema=columns.schema,

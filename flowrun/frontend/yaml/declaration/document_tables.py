@@ -19,6 +19,7 @@ from flowrun.frontend.yaml.declaration.vocabulary import (
     HINT_KEYS,
     REFERENCE,
     SCHEMA_DOC,
+    SOURCE_HINT_KEYS,
     TYPE,
 )
 
@@ -85,7 +86,7 @@ SOURCE = RecordSpec(
             ListValue(COLUMN),
             "Columns whose values name one row each, not checked: rows of the source are versions of it for temporal joins.",
         ),
-        *HINT_KEYS,
+        *SOURCE_HINT_KEYS,
     ),
     open_doc=_TABLE_OPTIONS_DOC,
 )
@@ -97,8 +98,7 @@ SINK = RecordSpec(
         KeySpec(
             "from",
             REFERENCE,
-            "What is written: the name of a source, step, split branch or late output.",
-            required=True,
+            "What is written: the name of a source, step, split branch or late output. Only a sink of dead letters has none.",
         ),
         *_TABLE_KEYS,
         KeySpec(

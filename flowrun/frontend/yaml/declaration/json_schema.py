@@ -111,7 +111,9 @@ def _scalar(spec: specs.ScalarValue) -> Json:
             auto = [{"const": "auto"}] if spec.auto else []
             return _or_reference({"type": "integer", **{k: v for k, v in bounds.items() if v is not None}}, *auto)
         case specs.NumberValue():
-            return _or_reference({"type": "number", **({"exclusiveMinimum": 0} if spec.positive else {})})
+            limits: Json = {"exclusiveMinimum": 0} if spec.positive else {}
+            limits |= {} if spec.maximum is None else {"maximum": spec.maximum}
+            return _or_reference({"type": "number", **limits})
         case specs.BooleanValue():
             return _or_reference({"type": "boolean"})
         case specs.DurationValue():

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from flowrun.frontend.settings.declaration import PARALLELISM
-from flowrun.frontend.trees.spec import NAME_PATTERN, BooleanValue, ChoiceValue, KeySpec, TextValue
+from dataclasses import replace
+
+from flowrun.frontend.settings.declaration import LIMITS, PARALLELISM
+from flowrun.frontend.trees.spec import (
+    NAME_PATTERN,
+    BooleanValue,
+    ChoiceValue,
+    KeySpec,
+    RecordSpec,
+    RecordValue,
+    TextValue,
+)
 
 EXPRESSION = TextValue("a SQL expression")
 COLUMN = TextValue("a column name")
@@ -17,6 +27,23 @@ FUNCTION_NAME = TextValue(
 )
 ORDER = TextValue("a column, perhaps with DESC and NULLS FIRST or LAST")
 SCHEMA_DOC = "Column names and SQL types, in order"
+_MODES = ChoiceValue(("fail", "skip", "dead-letter"))
+_DESTINATION = (
+    KeySpec("mode", _MODES, "What becomes of such rows.", default="`dead-letter`"),
+    KeySpec("to", TextValue("the name of a sink"), "Sink for the dead letters.", default="`settings.dead_letters`"),
+)
+_ON_ERROR = RecordSpec(
+    "on_error",
+    "on_error",
+    "What becomes of rows that cannot be evaluated or written. A word alone is the `mode`.",
+    _DESTINATION,
+)
+_SOURCE_ON_ERROR = RecordSpec(
+    "source_on_error",
+    "on_error",
+    "What becomes of records that cannot be read, and of rows of theirs that are wrong. A word alone is the `mode`.",
+    (*_DESTINATION, *LIMITS),
+)
 HINT_KEYS = (
     KeySpec(
         "uid",
@@ -28,7 +55,7 @@ HINT_KEYS = (
     KeySpec("parallelism", PARALLELISM, "Number of parallel subtasks.", default="`settings.parallelism`"),
     KeySpec(
         "on_error",
-        ChoiceValue(("fail", "skip", "dead-letter")),
+        RecordValue(_ON_ERROR, _MODES),
         "What becomes of rows that cannot be read, evaluated or written here.",
         default="`settings.on_error`",
     ),
@@ -40,4 +67,8 @@ HINT_KEYS = (
     ),
     KeySpec("chaining", BooleanValue(), "`false`: the step's operators run in tasks of their own.", default="true"),
 )
-"""What every source, step and sink may say of how it runs."""
+"""What every step and sink may say of how it runs."""
+SOURCE_HINT_KEYS = tuple(
+    replace(key, value=RecordValue(_SOURCE_ON_ERROR, _MODES)) if key.name == "on_error" else key for key in HINT_KEYS
+)
+"""The same of a source."""
