@@ -39,6 +39,11 @@ COMMANDS = {
     "rescale": ("flowrun.cli.control", "rescale", "Have a running job go on at another parallelism."),
     "plan": ("flowrun.cli.plan", "plan", "Show what a savepoint means for a changed pipeline."),
     "state": ("flowrun.cli.state.group", "state", "Look inside checkpoints and savepoints: list, show, diff, query."),
+    "dead-letters": (
+        "flowrun.cli.dead_letters",
+        "dead_letters",
+        "List, show and replay records that a pipeline could not read.",
+    ),
     "validate": ("flowrun.cli.validate", "validate", "Check a pipeline without running it; reports all problems."),
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),
