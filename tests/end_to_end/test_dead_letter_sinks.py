@@ -94,6 +94,7 @@ def test_a_sink_gets_each_letter_with_its_bytes_and_provenance(
     assert {(r["place"], r["source"], r["raw"]) for r in rows} == {("step 'divided'", None, None)}
 
 
+@SLOW
 def test_the_same_record_has_the_same_id_in_every_run(folder: Path) -> None:
     ids = []
     text = pipeline(folder).replace("format: json}\n  letters", "format: json, sink.mode: append}\n  letters")
@@ -162,6 +163,7 @@ def test_what_does_not_fit_is_said_before_anything_runs(folder: Path, old: str, 
     assert not (folder / "out").exists()
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("settings", "options", "column", "says"),
     [
@@ -193,9 +195,9 @@ def test_what_does_not_fit_in_a_script_is_said(
     ("limit", "fails"),
     [
         ("max_records: 2", "3 of 44 records are dead letters: max_records is 2"),
-        ("max_records: 3", None),
-        ("max_percent: 6.5", "3 of 43 records are dead letters: max_percent is 6.5"),
-        ("max_percent: 7", None),
+        pytest.param("max_records: 3", None, marks=SLOW),
+        pytest.param("max_percent: 6.5", "3 of 43 records are dead letters: max_percent is 6.5", marks=SLOW),
+        pytest.param("max_percent: 7", None, marks=SLOW),
     ],
 )
 def test_too_many_letters_of_a_source_fail_the_job(folder: Path, limit: str, fails: str | None) -> None:
@@ -212,6 +214,7 @@ def test_too_many_letters_of_a_source_fail_the_job(folder: Path, limit: str, fai
     assert not (folder / "out").exists() or json_rows(folder / "out") == []
 
 
+@SLOW
 def test_a_source_says_its_own_limit_and_sink(folder: Path) -> None:
     source = ", on_error: {to: letters, max_records: 1}"
     text = pipeline(folder, f"{folder}/others", source)
@@ -250,7 +253,8 @@ def flaky(batch):
 """
 
 
-@pytest.mark.parametrize(("most", "parallelism"), [(30, 1), pytest.param(30, 2, marks=SLOW), (29, 1)])
+@SLOW
+@pytest.mark.parametrize(("most", "parallelism"), [(30, 1), (30, 2), (29, 1)])
 def test_restarts_write_letters_once_and_count_them_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, parallelism: int
 ) -> None:

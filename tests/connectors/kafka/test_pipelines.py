@@ -209,3 +209,56 @@ def test_dead_letters_name_topic_partition_offset_key_and_headers(
     rows = postgres.execute('SELECT id, topic, partition, "offset", key, raw FROM letters ORDER BY partition, "offset"')
     assert [r[0] for r in rows] == [r["id"] for r in found]
     assert [bytes(r[5]) for r in rows] == [b"{", b"\xff{", b'{"id": "x"}']
+
+
+def dead_letters(folder: Path, command: str, *words: str) -> str:
+    """What the command says of `job.sql`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "flowrun", "dead-letters", command, "job.sql", *words],
+        cwd=folder, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_messages_are_replayed_to_their_topic_once(kafka: KafkaBroker, tmp_path: Path) -> None:
+    source, letters = kafka.create_topic(2), kafka.create_topic(1)
+    headers = [("trace", b"\xff1"), ("trace", None)]
+    kafka.produce(source, [b"\xff{"], partition=1, keys=[b"\x00k"], headers=headers, timestamp=1_700_000_000_123)
+    kafka.produce(source, [b'{"id": 2}', b"{"], partition=0)
+    before = len(kafka.messages(source))
+    script = (
+        "SET 'flowrun.dead_letters.sink' = 'letters'; SET 'pipeline.name' = 'shop';"
+        + table(
+            "rows_in", "id BIGINT", kafka.bootstrap, source, "'format' = 'json'", BOUNDED, "'on-error' = 'dead-letter'"
+        )
+        + table(
+            "letters",
+            f"{LETTERS}, file STRING, pipeline STRING, `time` TIMESTAMP_LTZ(3)",
+            kafka.bootstrap,
+            letters,
+            "'format' = 'json'",
+        )
+        + "CREATE TABLE rows_out (id BIGINT) WITH ('connector' = 'blackhole');\nINSERT INTO rows_out SELECT id FROM rows_in;"
+    )
+    flowrun(tmp_path, script)
+    ledger = tmp_path / ".flowrun/dead-letters/shop/replayed.jsonl"
+    ledger.parent.mkdir(parents=True)
+    target = {"kind": "topic", "source": "rows_in", "place": source, "topic": source, "number": 1, "commit": "a"}
+    begun = {"replay": "a", "state": "begun", "letters": ["x"], "target": target}
+    ledger.write_text(json.dumps(begun) + "\n")  # of a process that was killed before it wrote anything
+    said = dead_letters(tmp_path, "replay", "--all")
+    assert f"a replay to topic '{source}' that was interrupted did not take place" in said
+    assert f"2 letters replayed to topic '{source}'" in said
+    entries = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(entries[:-1]))  # of one that was killed before it wrote down the end
+    said = dead_letters(tmp_path, "replay", "--all")
+    assert f"a replay to topic '{source}' that was interrupted took place" in said
+    assert "2 letters replayed before: not again" in said
+    found = [m for m in kafka.messages(source) if "flowrun-dead-letter" in dict(m.headers() or ())]
+    assert len(kafka.messages(source)) == before + 2
+    assert [(m.partition(), m.key(), m.value()) for m in found] == [(0, None, b"{"), (1, b"\x00k", b"\xff{")]
+    assert found[1].timestamp() == (1, 1_700_000_000_123)
+    listed = [json.loads(line) for line in dead_letters(tmp_path, "list", "--json").splitlines()]
+    letter = next(r["id"] for r in listed if r["file"] == f"{source}/1")
+    assert found[1].headers() == [*headers, ("flowrun-dead-letter", letter.encode())]
