@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import CreateTableRequest
@@ -87,6 +88,12 @@ class _Handler(BaseHTTPRequestHandler):
         match parts:
             case ["config"]:
                 return {"defaults": {}, "overrides": {}}
+            case ["namespaces"]:
+                parent = parse_qs(urlsplit(self.path).query).get("parent", [""])[0]
+                return {"namespaces": self.server.inner.list_namespaces(tuple(filter(None, parent.split("\x1f"))))}
+            case ["namespaces", name, "tables"]:
+                found = self.server.inner.list_tables(name)
+                return {"identifiers": [{"namespace": list(n[:-1]), "name": n[-1]} for n in found]}
             case ["namespaces", name]:
                 self.server.inner.load_namespace_properties(name)
                 return {"namespace": [name], "properties": {}}

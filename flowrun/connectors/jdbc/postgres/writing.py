@@ -60,6 +60,12 @@ class PostgresWriter:
 
         return self._calls.call(run)
 
+    def rows(self, query: str) -> Rows:
+        """The rows of a query, in a transaction of its own. Raises ConnectorError."""
+        found = self._run(query)
+        self.commit()
+        return found
+
     def describe(self) -> Relation:
         """The table. Raises ConnectorError if there is none."""
         if self._relation is None:
