@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -11,9 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import click
+from typing import TYPE_CHECKING, Protocol
 
 from flowrun.api.sink import StartingAfresh
 from flowrun.cli.arguments import ViewOptions
@@ -27,11 +24,11 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.cli.report_file import check_report, write_report
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
-from flowrun.masking import masked
 from flowrun.runners.control import ControllableJob
 from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions
@@ -163,7 +160,7 @@ def prepare(view: ViewOptions) -> None:
     handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=view.log_level.upper(), handlers=[handler])
     if view.report is not None:
-        _check_report(view.report)
+        check_report(view.report)
     tune_process()
 
 
@@ -249,7 +246,7 @@ def report_end(run: JobRun, result: JobResult | None, *, interrupted: bool) -> E
     if result is None:
         return Ending(EXIT_FAILED)
     if run.view.report is not None:
-        _write_report(run.view.report, result)
+        write_report(run.view.report, result)
     if not run.view.quiet:
         from flowrun.cli.views.summary import show_summary
 
@@ -445,65 +442,3 @@ def _after(run: JobRun) -> str:
     if run.takes_checkpoints:
         return f"what was committed stays; `flowrun state list {shlex.quote(run.directory)}` shows the checkpoints to go on from"
     return "no checkpoints were taken: running it again starts from the beginning"
-
-
-def _check_report(path: Path) -> None:
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise click.BadParameter(f"there is no folder '{path.parent}'", param_hint="--report")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise click.BadParameter(f"'{path}' may not be written", param_hint="--report")
-
-
-def _write_report(path: Path, result: JobResult) -> None:
-    vertices = [
-        {
-            "id": v.vertex_id,
-            "name": v.name,
-            "parallelism": v.parallelism,
-            "records_in": v.records_in,
-            "records_out": v.records_out,
-            "bytes_in": v.bytes_in,
-            "bytes_out": v.bytes_out,
-            "latency_ms": {source: list(quantiles) for source, quantiles in v.latency_ms.items()},
-            "counters": {operator: dict(counters) for operator, counters in v.counters.items()},
-        }
-        for v in result.vertices
-    ]
-    text = json.dumps(
-        {
-            "name": result.name,
-            "state": result.state.value,
-            "duration_ms": result.duration_ms,
-            "vertices": vertices,
-            "checkpoints": _checkpoints_json(result),
-            "restarts": result.restarts,
-            "stopped_at": result.stopped_at,
-        }
-    )
-    path.write_text(masked(text) + "\n", encoding="utf-8")
-
-
-def _checkpoints_json(result: JobResult) -> dict[str, Any] | None:
-    status = result.checkpoints
-    if status is None:
-        return None
-    return {
-        "completed": status.completed,
-        "failed": status.failed,
-        "last_failure": status.last_failure,
-        "history": [
-            {
-                "id": c.checkpoint_id,
-                "kind": c.kind.value,
-                "path": c.path,
-                "triggered_ms": c.triggered_ms,
-                "duration_ms": c.duration_ms,
-                "state_bytes": c.state_bytes,
-                "written_bytes": c.written_bytes,
-                "max_synchronous_ms": c.max_synchronous_ms,
-                "max_alignment_ms": c.max_alignment_ms,
-            }
-            for c in status.history
-        ],
-    }
