@@ -198,13 +198,15 @@ def test_values_that_are_no_rows(there: dict[str, Any], redis_client: Any) -> No
         find(lookup(SCHEMA, SCHEMA, {**there, "type": "hash"}, "id"), id=[3])
 
 
-def test_the_example_of_the_page_runs(redis_server: RedisServerProcess, redis_client: Any, tmp_path: Path) -> None:
+def test_the_example_of_the_page_runs(
+    redis_server: RedisServerProcess, redis_client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_PASSWORD", PASSWORD)
     for number, name in enumerate(("Ann", "Bob", "Cy"), 1):
         redis_client.hset(f"customer:{number}", mapping={"name": name})
     (example,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs/connectors/redis.md").read_text(), re.DOTALL)
-    text = example.replace("redis://localhost:6379/0", redis_server.url)
     path = tmp_path / "script.sql"
-    path.write_text(text.replace("${secret:REDIS_PASSWORD}", PASSWORD))
+    path.write_text(example.replace("redis://localhost:6379/0", redis_server.url))
     run_file(path)
     found = {key.decode(): json.loads(redis_client.get(key)) for key in redis_client.keys("spent:*")}
     assert set(found) == {"spent:Ann", "spent:Bob", "spent:Cy"}
