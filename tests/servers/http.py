@@ -133,6 +133,9 @@ class HttpServer:
         length = int(handler.headers.get("Content-Length") or 0)
         headers = {name.lower(): value for name, value in handler.headers.items()}
         request = Received(handler.command, handler.path, headers, handler.rfile.read(length))
+        if len(request.body) < length:  # its sender died
+            handler.close_connection = True
+            return
         with self._lock:
             self.received.append(request)
             self._under_way += 1

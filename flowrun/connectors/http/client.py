@@ -15,6 +15,7 @@ from flowrun.connectors.http.endpoint import CLIENT, Endpoint
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError
 
+_USUAL = {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": "flowrun"}
 _MOST_REDIRECTS = 5
 _SHOWN_TEXT = 200
 _READ_OF_A_REFUSAL = 64 << 10
@@ -97,8 +98,7 @@ class HttpClient:
             proxy=endpoint.proxy or None,
             limits=self._httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
-        self._own = {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": "flowrun"}
-        self._own |= {name.lower(): value for name, value in endpoint.headers}
+        self._given = {name.lower(): value for name, value in endpoint.headers}
 
     async def close(self) -> None:
         """Disconnect; idempotent."""
@@ -201,7 +201,7 @@ class HttpClient:
             made = self._httpx.Request(
                 request.method,
                 url,
-                headers={**dict(request.headers), **self._own},  # what the user says counts
+                headers={**_USUAL, **dict(request.headers), **self._given},
                 content=request.body,
                 extensions=self._extensions,
             )

@@ -44,7 +44,8 @@ class Questions:
         Raises:
             DataError: a value cannot stand in a URL.
         """
-        headers = (("content-type", "application/json"),) if self.body is not None else ()
+        sent = (("content-type", "application/json"),) if self.body is not None else ()
+        headers = (("accept", "application/json"), *sent)
         bodies = list(self._bodies(keys))
         return [
             HttpRequest(self.method, url, body, headers) for url, body in zip(self._urls(keys), bodies, strict=True)

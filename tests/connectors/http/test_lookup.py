@@ -81,6 +81,11 @@ def test_bodies_of_templates(http_server: HttpServer) -> None:
     }
     found = find(lookup(schema, schema, given, "id", "n"), id=['a"}'], n=[5])
     assert http_server.received[0].json() == {"q": {"id": 'a"}', "other": {"of": [5]}, "all": {"id": 'a"}', "n": 5}}}
+    assert (
+        http_server.received[0].headers["content-type"]
+        == http_server.received[0].headers["accept"]
+        == "application/json"
+    )
     assert found.rows.column("name").to_pylist() == ["x", "y"]
     assert found.probe.tolist() == [0, 0]
 

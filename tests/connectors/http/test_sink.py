@@ -309,7 +309,7 @@ def test_rows_of_a_key_arrive_in_order_though_requests_fail_and_overtake(http_se
                 together.append(request.path)
             under_way.add(request.path)
             pause, fails = chance.random() * 0.01, chance.random() < 0.2
-        time.sleep(pause)
+        threading.Event().wait(pause)
         with lock:
             under_way.discard(request.path)
         return Reply(503 if fails else 200)
@@ -344,7 +344,7 @@ def test_a_failure_is_told_where_no_more_rows_come(http_server: HttpServer) -> N
     def look_again_and_again() -> None:
         for _ in range(1000):
             context.processing_time.advance(1_000)  # type: ignore[attr-defined]
-            time.sleep(0.01)
+            threading.Event().wait(0.01)
 
     with pytest.raises(ConnectorError, match="400"):
         look_again_and_again()
