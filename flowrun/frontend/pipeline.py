@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import field
 from pathlib import Path
 
 from flowrun.core.record import record
@@ -28,6 +29,8 @@ class LoadedPipeline:
     plan: Plan
     diagnostics: tuple[Diagnostic, ...] = ()
     outputs: tuple[str, ...] = ()
+    catalog_tables: Mapping[str, str] = field(default_factory=dict)
+    """What catalogs said of the tables that a script names: statements that declare them, by full name."""
 
 
 def load_pipeline(
@@ -68,18 +71,23 @@ def load_text(
     environment: Mapping[str, str] | None = None,
     diagnostics: Diagnostics | None = None,
     functions: FunctionScopes | None = None,
+    catalog_tables: Mapping[str, str] | None = None,
 ) -> LoadedPipeline:
     """The plan of a text, SQL if the name of its file says so; secret files are looked up from `folder`.
 
     `functions` says where Python functions come from; None: from modules in `folder`, and from packages of its settings.
+    `catalog_tables` is what catalogs said when the text was loaded first (`LoadedPipeline.catalog_tables`); None: they are asked.
 
     Raises as `load_pipeline`.
     """
     diagnostics = diagnostics or Diagnostics(source)
     functions = functions or functions_beside(folder)
-    read = _load_script if Path(source.file).suffix.lower() in SQL_SUFFIXES else _load_yaml
     with bounded_nesting(source.file):
-        return read(source, folder, variables, overrides, environment, diagnostics, functions)
+        if Path(source.file).suffix.lower() in SQL_SUFFIXES:
+            return _load_script(
+                source, folder, variables, overrides, environment, diagnostics, functions, catalog_tables
+            )
+        return _load_yaml(source, folder, variables, overrides, environment, diagnostics, functions)
 
 
 @contextmanager
@@ -129,6 +137,7 @@ def _load_script(
     environment: Mapping[str, str] | None,
     diagnostics: Diagnostics,
     functions: FunctionScopes,
+    catalog_tables: Mapping[str, str] | None,
 ) -> LoadedPipeline:
     from flowrun.frontend.sql.script.script import read_script
 
@@ -140,10 +149,11 @@ def _load_script(
         folder=folder,
         diagnostics=diagnostics,
         functions=functions,
+        kept_tables=catalog_tables,
     )
     if read is None:
         raise PipelineError(diagnostics.found)
-    return LoadedPipeline(read.plan, diagnostics.found, read.outputs)
+    return LoadedPipeline(read.plan, diagnostics.found, read.outputs, read.found)
 
 
 def _read(path: Path) -> str:

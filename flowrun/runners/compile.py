@@ -127,7 +127,7 @@ def compile_pipeline(
         UnsupportedPlanError: no operator can do what the pipeline asks for.
     """
     loaded = load_pipeline(path, variables, overrides)
-    return _compile(path, loaded, text_to_keep(path, loaded.plan, variables or {}, overrides or {}), rows)
+    return _compile(path, loaded, text_to_keep(path, loaded, variables or {}, overrides or {}), rows)
 
 
 def is_program(text: PipelineText) -> bool:
@@ -175,9 +175,10 @@ def compile_kept(
     as_stream = {**all_overrides, "settings.mode": "streaming", "settings.embedded_mode": "streaming"}
     functions = functions_beside(functions_from) if functions_from is not None else _no_kept_functions(kept)
     source = SourceText(kept.file_name, kept.text)
-    loaded = load_text(source, folder, all_variables, as_stream, functions=functions)
+    tables = kept.catalog_tables
+    loaded = load_text(source, folder, all_variables, as_stream, functions=functions, catalog_tables=tables)
     path = Path(kept.file_name)
-    text = text_to_keep(path, loaded.plan, all_variables, all_overrides, folder)
+    text = text_to_keep(path, loaded, all_variables, all_overrides, folder)
     return _compile(path, loaded, text, kept.table_rows)
 
 
@@ -193,7 +194,8 @@ def compile_sent(text: PipelineText, variables: Mapping[str, str], modules: Path
         PipelineError: as `compile_pipeline`.
     """
     source, functions = SourceText(text.file_name, text.text), functions_beside(modules)
-    loaded = load_text(source, Path(text.directory), variables, text.overrides, functions=functions)
+    folder, tables = Path(text.directory), text.catalog_tables
+    loaded = load_text(source, folder, variables, text.overrides, functions=functions, catalog_tables=tables)
     return _compile(Path(text.file_name), loaded, text, text.table_rows)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flowrun.errors import Diagnostic, PipelineError
+from flowrun.frontend.pipeline import LoadedPipeline
 from flowrun.masking import holds_secret, is_secret
 from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
 from flowrun.state.checkpoints import PipelineText
@@ -21,17 +22,22 @@ _MAY_NAME_FUNCTIONS = re.compile(r"functions?\b|map\s*:|process\s*:", re.IGNOREC
 
 
 def text_to_keep(
-    path: Path, plan: Plan, variables: Mapping[str, str], overrides: Mapping[str, str], folder: Path | None = None
+    path: Path,
+    loaded: LoadedPipeline,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    folder: Path | None = None,
 ) -> PipelineText:
     """What checkpoints of a pipeline keep of its text and of the command line.
 
     Args:
         path: the pipeline's file.
-        plan: made from it.
+        loaded: its plan, and what catalogs said of its tables.
         variables: given with `--var`.
         overrides: given with `--set` and the like.
         folder: where relative paths of functions start; None: that of the file.
     """
+    plan = loaded.plan
     secrets = [s for table in _tables(plan) for s in _secrets(table)]
     withheld = {
         name for name, value in variables.items() if value and (is_secret(value) or any(value in s for s in secrets))
@@ -56,6 +62,7 @@ def text_to_keep(
         overrides=kept_overrides,
         working_directory=os.getcwd(),
         withheld=tuple(sorted(withheld)),
+        catalog_tables=loaded.catalog_tables,
     )
 
 

@@ -239,6 +239,9 @@ class PipelineText:
     table_rows: Mapping[str, int] = field(default_factory=dict)
     """Rows of tables by which the job's joins were ordered; empty: they run in the order that is written. Who resumes orders by them again,
     however many rows there are by then."""
+    catalog_tables: Mapping[str, str] = field(default_factory=dict)
+    """What catalogs said of the tables that a script names: statements that declare them, by full name. Who resumes without the file goes
+    by them again; they hold no secrets."""
 
 
 @record

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowrun.errors import PipelineError
+from flowrun.frontend.pipeline import LoadedPipeline
 from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
 from flowrun.runners.compile import compile_kept, compile_pipeline
 from flowrun.runners.pipeline_text import check_folders, functions_folder, text_to_keep, withheld_values
@@ -111,7 +112,7 @@ def test_values_of_secret_options_are_never_kept(
     monkeypatch.setenv("SINK", "print")
     plan = with_secret(compile_pipeline(path, {"ROWS": "7"}).plan, password="user:hunter2"[5:])
     assert any(isinstance(n, Scan | Sink) for n in walk_plan(plan))
-    kept = text_to_keep(path, plan, variables, overrides)
+    kept = text_to_keep(path, LoadedPipeline(plan), variables, overrides)
     assert (kept.variables, kept.overrides, kept.withheld) == (kept_variables, kept_overrides, withheld)
     assert "hunter2" not in str(kept)
 

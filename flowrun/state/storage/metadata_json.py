@@ -151,6 +151,7 @@ def _pipeline(pipeline: PipelineText) -> Document:
         "withheld": list(pipeline.withheld),
         "text": pipeline.text,
         **({"table_rows": dict(pipeline.table_rows)} if pipeline.table_rows else {}),
+        **({"catalog_tables": dict(pipeline.catalog_tables)} if pipeline.catalog_tables else {}),
     }
 
 

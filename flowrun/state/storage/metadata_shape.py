@@ -108,7 +108,7 @@ _pipeline = shapes.members(
         "withheld": shapes.listed(shapes.text),
         "text": shapes.text,
     },
-    later={"table_rows": shapes.mapping(_count)},
+    later={"table_rows": shapes.mapping(_count), "catalog_tables": shapes.mapping(shapes.text)},
 )
 _document = shapes.members(
     {

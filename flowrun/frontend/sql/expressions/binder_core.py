@@ -12,6 +12,7 @@ from sqlglot import exp
 from flowrun.core.type_parser import TypeTextError, parse_type
 from flowrun.core.types import BOOLEAN, DataType, TypeRoot
 from flowrun.errors import DataError, ExpressionError
+from flowrun.frontend.sql.catalog import DEFAULT_DATABASE
 from flowrun.frontend.sql.expressions.scope import Scope, UnknownNameError
 from flowrun.frontend.sql.spans import error_at, span_of
 from flowrun.functions.casts.casts import cast_datum, is_relabelling
@@ -34,6 +35,11 @@ class BinderCore(ABC):
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+
+    @property
+    def current_database(self) -> str:
+        """What CURRENT_DATABASE() gives."""
+        return DEFAULT_DATABASE
 
     @abstractmethod
     def bind(self, node: exp.Expression) -> Expression:

@@ -109,6 +109,11 @@ class QueryExpressionBinder(ExpressionBinder):
         scope = self.query_scope.in_aggregates if clause is Clause.AGGREGATE else self.query_scope
         return QueryExpressionBinder(scope, clause, self.queries, self.windows, self.outputs)
 
+    @property
+    def current_database(self) -> str:
+        """That of the script."""
+        return self.queries.user_functions.current_database
+
     def bind(self, node: exp.Expression) -> Expression:
         """The typed tree of a node; see the class for what may be pending in it."""
         symbol = _COMPARISONS.get(type(node))

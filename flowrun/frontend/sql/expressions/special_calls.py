@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from sqlglot import exp
 
 from flowrun.core.types import BOOLEAN, STRING, DataType, TypeRoot
-from flowrun.frontend.sql.catalog import DEFAULT_DATABASE
 from flowrun.frontend.sql.expressions.binder_core import BinderCore
 from flowrun.frontend.sql.expressions.trees import may_be_null
 from flowrun.plan.expressions import ColumnRef, Expression, Literal
@@ -101,7 +100,7 @@ def _quoted(name: str) -> str:
 
 def _current_database(binder: BinderCore, node: exp.Expression) -> Expression:
     _count(binder, node, 0, 0, "CURRENT_DATABASE()")
-    return Literal(STRING, DEFAULT_DATABASE)
+    return Literal(STRING, binder.current_database)
 
 
 def _current_watermark(binder: BinderCore, node: exp.Expression) -> Expression:

@@ -22,6 +22,11 @@ class UserFunctions:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
+    @property
+    def current_database(self) -> str:
+        """The database of names that say none."""
+        return self._catalog.current[1]
+
     def find(self, name: str) -> UserFunction | None:
         """The function of a name."""
         return self._catalog.function(name)

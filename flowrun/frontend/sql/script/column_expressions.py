@@ -68,6 +68,11 @@ class _ColumnBinder(ExpressionBinder):
         super().__init__(scope)
         self._functions = UserFunctions(catalog)
 
+    @property
+    def current_database(self) -> str:
+        """That of the script."""
+        return self._functions.current_database
+
     def function(self, node: exp.Expression) -> Expression:
         """A call by name: a function of the script hides a built-in one."""
         found = self._functions.find(str(node.this))

@@ -35,9 +35,9 @@ def with_letter_sinks(
     written = {sink.table.name for sink in plan.sinks}
     found: dict[str, Sink] = {}
     for name, location in letter_sink_names(plan).items():
-        made = tables.declared(name)
+        made = tables.local.get(name)
         if made is None:
-            hint = did_you_mean(name, tables.names) or "CREATE TABLE it"
+            hint = did_you_mean(name, tables.local) or "CREATE TABLE it"
             diagnostics.error(f"there is no table '{name}' for dead letters", location, hint=hint)
         elif name in written:
             hint = "write them to a table of their own"

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from flowrun.core.schema import Schema
-from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogView
-from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, Listing, NameFilter
+from flowrun.frontend.sql.catalog import Catalog, CatalogView, TablePath
+from flowrun.frontend.sql.script.statements import (
+    ColumnKind,
+    ColumnSyntax,
+    CreateCatalog,
+    Listing,
+    NameFilter,
+    OptionSyntax,
+)
 from flowrun.frontend.sql.script.tables import DeclaredTable
 from flowrun.functions.registry import aggregate_functions, scalar_functions
+from flowrun.masking import MASK
 
-_DEFAULTS = {
-    Listing.CATALOGS: ("catalog name", DEFAULT_CATALOG),
-    Listing.CURRENT_CATALOG: ("current catalog name", DEFAULT_CATALOG),
-    Listing.DATABASES: ("database name", DEFAULT_DATABASE),
-    Listing.CURRENT_DATABASE: ("current database name", DEFAULT_DATABASE),
-    Listing.MODULES: ("module name", "core"),
+_HEADERS = {
+    Listing.TABLES: "table name",
+    Listing.VIEWS: "view name",
+    Listing.FUNCTIONS: "function name",
+    Listing.USER_FUNCTIONS: "function name",
+    Listing.CATALOGS: "catalog name",
+    Listing.CURRENT_CATALOG: "current catalog name",
+    Listing.DATABASES: "database name",
+    Listing.CURRENT_DATABASE: "current database name",
+    Listing.MODULES: "module name",
+    Listing.JARS: "jars",
 }
 
 
@@ -73,29 +86,31 @@ def described_view(schema: Schema, chosen: NameFilter | None = None) -> str:
     return text_table(["name", "type", "null", "key", "extras", "watermark"], rows)
 
 
-def listed(listing: Listing, catalog: Catalog, chosen: NameFilter | None = None) -> str:
-    """What SHOW answers."""
-    header, names = _names(listing, catalog)
-    return text_table([header], [[n] for n in names if _is_chosen(n, chosen)])
+def listed(listing: Listing, names: Iterable[str], chosen: NameFilter | None = None) -> str:
+    """What SHOW answers: those of the names that are chosen, sorted."""
+    return text_table([_HEADERS[listing]], [[n] for n in sorted(names) if _is_chosen(n, chosen)])
 
 
-def _names(listing: Listing, catalog: Catalog) -> tuple[str, list[str]]:
-    match listing:
-        case Listing.TABLES:
-            return "table name", sorted(catalog.relations)
-        case Listing.VIEWS:
-            return "view name", sorted(n for n, r in catalog.relations.items() if isinstance(r, CatalogView))
-        case Listing.FUNCTIONS:
-            own = {f.name for f in catalog.functions.values()}
-            built_in = {f.name for f in scalar_functions()} | {f.name for f in aggregate_functions()}
-            return "function name", sorted(own | {b for b in built_in if b.isidentifier()})
-        case Listing.USER_FUNCTIONS:
-            return "function name", sorted(f.name for f in catalog.functions.values())
-        case Listing.JARS:
-            return "jars", []
-        case _:
-            header, value = _DEFAULTS[listing]
-            return header, [value]
+def function_names(catalog: Catalog, *, only_users: bool) -> set[str]:
+    """Names of functions: those of the script, and of built-in ones those that are called by name."""
+    own = {f.name for f in catalog.functions.values()}
+    if only_users:
+        return own
+    built_in = {f.name for f in scalar_functions()} | {f.name for f in aggregate_functions()}
+    return own | {b for b in built_in if b.isidentifier()}
+
+
+def described_catalog(statement: CreateCatalog, secret: Container[str]) -> str:
+    """The options of a catalog; values of secret ones are not shown."""
+    rows = [["name", statement.name.text], *([["comment", statement.comment]] if statement.comment else [])]
+    rows += [[f"option:{o.key}", MASK if o.key in secret else o.value] for o in statement.options]
+    return text_table(["info name", "info value"], rows)
+
+
+def created_catalog(statement: CreateCatalog, secret: Container[str]) -> str:
+    """The CREATE CATALOG statement of a catalog. Values of secret options are not shown."""
+    text = f"CREATE CATALOG {_back_ticked(statement.name.text)}{_comment(statement.comment, chr(10))}"
+    return text + _with(statement.options, secret)
 
 
 def _is_chosen(name: str, chosen: NameFilter | None) -> bool:
@@ -105,30 +120,50 @@ def _is_chosen(name: str, chosen: NameFilter | None) -> bool:
     return (re.fullmatch(pattern, name, re.IGNORECASE if chosen.any_case else 0) is not None) != chosen.negated
 
 
-def created_table(made: DeclaredTable) -> str:
+def created_table(made: DeclaredTable, path: TablePath) -> str:
     """The CREATE TABLE statement of a table, with what LIKE took over. Values of secret options are not shown."""
     syntax, table = made.syntax, made.table
-    lines = [f"  {_column(c)}" for c in syntax.columns] or [f"  `{f.name}` {f.type}" for f in table.schema]
+    lines = [f"  {_column(c)}" for c in syntax.columns] or [f"  {_back_ticked(f.name)} {f.type}" for f in table.schema]
     if syntax.watermark is not None:
-        lines.append(f"  WATERMARK FOR `{syntax.watermark.column[0].text}` AS {syntax.watermark.expression.text}")
+        lines.append(
+            f"  WATERMARK FOR {_back_ticked(syntax.watermark.column[0].text)} AS {syntax.watermark.expression.text}"
+        )
     if table.primary_key:
-        lines.append(f"  PRIMARY KEY ({', '.join(f'`{k}`' for k in table.primary_key)}) NOT ENFORCED")
-    text = f"CREATE TABLE `{table.name}` (\n" + ",\n".join(lines) + "\n)" + _comment(syntax.comment, "\n")
+        lines.append(f"  PRIMARY KEY ({', '.join(map(_back_ticked, table.primary_key))}) NOT ENFORCED")
+    temporary = "TEMPORARY " if syntax.temporary else ""
+    text = (
+        f"CREATE {temporary}TABLE {_full_name(path)} (\n" + ",\n".join(lines) + "\n)" + _comment(syntax.comment, "\n")
+    )
     if syntax.distribution is not None:
-        names = ", ".join(f"`{c.text}`" for c in syntax.distribution.columns)
+        names = ", ".join(_back_ticked(c.text) for c in syntax.distribution.columns)
         number = syntax.distribution.buckets
         text += "\nDISTRIBUTED" + (f" BY ({names})" if names else "") + (f" INTO {number} BUCKETS" if number else "")
     if made.columns.partitions:
-        text += f"\nPARTITIONED BY ({', '.join(f'`{k}`' for k in made.columns.partitions)})"
-    secret = table.reference.secret_options
-    options = [f"  '{o.key}' = '{'***' if o.key in secret else _quoted(o.value)}'" for o in syntax.options]
-    return text + ("\nWITH (\n" + ",\n".join(options) + "\n)" if options else "")
+        text += f"\nPARTITIONED BY ({', '.join(map(_back_ticked, made.columns.partitions))})"
+    return text + _with(syntax.options, table.reference.secret_options)
 
 
-def created_view(view: CatalogView) -> str:
+def _with(given: Sequence[OptionSyntax], secret: Container[str]) -> str:
+    options = [f"  '{_quoted(o.key)}' = '{MASK if o.key in secret else _quoted(o.value)}'" for o in given]
+    return "\nWITH (\n" + ",\n".join(options) + "\n)" if options else ""
+
+
+def _full_name(path: TablePath) -> str:
+    """All parts of a name in back ticks; the last one alone if it is local."""
+    if path.is_local:
+        return _back_ticked(path.name)
+    return ".".join(map(_back_ticked, (path.catalog, path.database, path.name)))
+
+
+def _back_ticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def created_view(view: CatalogView, path: TablePath) -> str:
     """The CREATE VIEW statement of a view."""
-    columns = ", ".join(f"`{n}`" for n in view.node.schema.names)
-    return f"CREATE VIEW `{view.name}` ({columns})\nAS {view.text}"
+    columns = ", ".join(map(_back_ticked, view.node.schema.names))
+    temporary = "" if path.is_local else "TEMPORARY "
+    return f"CREATE {temporary}VIEW {_full_name(path)} ({columns})\nAS {view.text}"
 
 
 def _extras(column: ColumnSyntax) -> str:
@@ -144,7 +179,7 @@ def _from(column: ColumnSyntax) -> str:
 
 
 def _column(column: ColumnSyntax) -> str:
-    name, comment = f"`{column.name.text}`", _comment(column.comment)
+    name, comment = _back_ticked(column.name.text), _comment(column.comment)
     if column.kind is ColumnKind.COMPUTED and column.expression is not None:
         return f"{name} AS {column.expression.text}{comment}"
     type = column.type.text if column.type is not None else ""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import field
 from pathlib import Path
 
 from flowrun.core.record import record
@@ -15,18 +17,24 @@ from flowrun.errors import ExpressionError, PipelineError, UnsupportedPlanError,
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
-from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE, Catalog, CatalogTable, CatalogView
-from flowrun.frontend.sql.grammar.syntax import Name
+from flowrun.frontend.sql.catalog import (
+    Catalog,
+    CatalogTable,
+    CatalogView,
+    NoticedError,
+)
 from flowrun.frontend.sql.grammar.tokens import is_mark, is_name, is_quoted, scan
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
 from flowrun.frontend.sql.queries.statement_context import QueryContext
 from flowrun.frontend.sql.script import statements
+from flowrun.frontend.sql.script.answers import Question, ScriptAnswers
+from flowrun.frontend.sql.script.catalogs import ScriptCatalogs, marked
 from flowrun.frontend.sql.script.column_expressions import ColumnExpressions
 from flowrun.frontend.sql.script.functions import user_function
 from flowrun.frontend.sql.script.inserts import insert_sink, print_sink
 from flowrun.frontend.sql.script.letter_sinks import with_letter_sinks
-from flowrun.frontend.sql.script.listings import created_table, created_view, described_table, described_view, listed
+from flowrun.frontend.sql.script.names import ScriptNames, function_name
 from flowrun.frontend.sql.script.settings import (
     IDLE_TIMEOUT,
     NAME,
@@ -52,6 +60,8 @@ class ReadScript:
 
     plan: Plan
     outputs: tuple[str, ...] = ()
+    found: Mapping[str, str] = field(default_factory=dict)
+    """What catalogs said of the tables that the script names: see `ScriptCatalogs.found`."""
 
 
 def read_script(
@@ -63,6 +73,7 @@ def read_script(
     folder: Path,
     diagnostics: Diagnostics,
     functions: FunctionScopes | None = None,
+    kept_tables: Mapping[str, str] | None = None,
 ) -> ReadScript | None:
     """The plan of a script; None if it has errors, which `diagnostics` then holds together with all warnings.
 
@@ -74,26 +85,29 @@ def read_script(
         folder: of the script: secret files are looked up from here.
         diagnostics: receives every problem.
         functions: where Python functions come from; None: from modules in the folder, and from packages of the settings.
+        kept_tables: what catalogs said when the script was read first (`ReadScript.found`); None: they are asked.
     """
     references = References(variables, environment, folder)
     script = fill_script(source, references, diagnostics)
     given = read_overrides(overrides, diagnostics)
-    reading = _Script(script, given, functions or functions_beside(folder), diagnostics)
-    for read in read_statements(script.text):
-        reading.read(read)
+    reading = _Script(script, given, functions or functions_beside(folder), diagnostics, kept_tables)
+    with closing(reading):
+        for read in read_statements(script.text):
+            reading.read(read)
     references.warn_unused("the script", diagnostics)
     return reading.finish()
-
-
-class _NoticedError(Exception):
-    """The statement is wrong, or needs something that is; that has been reported."""
 
 
 class _Script:
     """Reads statements in order."""
 
     def __init__(
-        self, script: ScriptText, overrides: ScriptOverrides, functions: FunctionScopes, diagnostics: Diagnostics
+        self,
+        script: ScriptText,
+        overrides: ScriptOverrides,
+        functions: FunctionScopes,
+        diagnostics: Diagnostics,
+        kept_tables: Mapping[str, str] | None,
     ) -> None:
         self._script = script
         self._overrides = overrides
@@ -102,24 +116,31 @@ class _Script:
         self._catalog = Catalog()
         self._expressions = ColumnExpressions(self._catalog)
         self._tables = ScriptTables(script, self._catalog, diagnostics, self._expressions.bind, overrides.tables)
+        self._catalogs = ScriptCatalogs(script, self._catalog, self._tables, kept_tables)
+        self._known = ScriptNames(self._catalog, self._catalogs)
+        self._answers = ScriptAnswers(self._catalog, self._tables, self._catalogs)
         self._settings = ScriptSettings(script, diagnostics)
         self._job_settings: dict[str, statements.OptionSyntax] | None = None
         self._sinks: list[Sink] = []
         self._explained: list[Sink] = []
         self._outputs: list[str] = []
         self._names: set[str] = set()
-        self._poisoned: set[str] = set()
-        self._everything: set[str] = set()
+        self._is_astray = False
+        """Whether the last USE failed: what names without a catalog mean is not known then."""
+
+    def close(self) -> None:
+        """Disconnect from catalogs."""
+        self._catalogs.close()
 
     # -- statements ----------------------------------------------------------------------------------------------------------
 
     def read(self, read: statements.ReadStatement | FailedStatement) -> None:
         """One statement; what is wrong with it is reported."""
         if read.span != (0, 0) and any(p.unresolved for p in self._script.pieces_in(*read.span)):
-            self._poison(_creates(read))
+            self._known.poison(_creates(read))
             return
         if isinstance(read, FailedStatement):
-            self._poison(read.creates)
+            self._known.poison(read.creates)
             report(read.error, self._script, self._diagnostics)
             return
         if not read.explained and self._explained:
@@ -127,12 +148,14 @@ class _Script:
             self._explained = []
         try:
             self._check_secrets(read)
+            if self._is_astray and not isinstance(read.statement, _ANYWHERE):
+                raise NoticedError
             self._run(read.statement, read)
         except ExpressionError as error:
-            self._poison(_creates(read))
+            self._known.poison(_creates(read))
             report(error, self._script, self._diagnostics)
-        except _NoticedError:
-            self._poison(_creates(read))
+        except NoticedError:
+            self._known.poison(_creates(read))
 
     def _run(self, statement: statements.Statement, read: statements.ReadStatement) -> None:
         match statement:
@@ -142,6 +165,9 @@ class _Script:
                 self._create_view(statement)
             case statements.CreateFunction():
                 self._create_function(statement)
+            case statements.CreateCatalog():
+                self._catalogs.create(statement)
+                self._known.forgive(statement.name.text)
             case statements.Insert() | statements.Select():
                 sink = self._sink(statement)
                 (self._explained if read.explained else self._sinks).append(sink)
@@ -152,15 +178,21 @@ class _Script:
                 self._set(statement)
             case statements.Drop():
                 self._drop(statement)
-            case statements.Describe() | statements.Show() | statements.ShowColumns() | statements.ShowCreate():
-                self._outputs.append(self._answer(statement))
+            case (
+                statements.Describe()
+                | statements.DescribeCatalog()
+                | statements.Show()
+                | statements.ShowColumns()
+                | statements.ShowCreate()
+            ):
+                self._answer(statement, read)
             case statements.AddJar(span=span):
                 hint = "formats and connectors are built in; functions are Python modules beside the script"
                 self._diagnostics.warning(
                     "jars are not used: this has no effect", self._script.locate(*span), hint=hint
                 )
-            case statements.UseDefault():
-                pass
+            case statements.Use():
+                self._use(statement)
 
     def finish(self) -> ReadScript | None:
         """The plan of everything that was read."""
@@ -177,7 +209,9 @@ class _Script:
         plan = self._recognised(Plan(name, with_constraints(self._sinks, settings), settings, self._script.origin.text))
         if plan is not None:
             plan = with_letter_sinks(plan, self._tables, self._script, self._expressions.constant, self._diagnostics)
-        return None if plan is None or self._diagnostics.has_errors else ReadScript(plan, tuple(self._outputs))
+        if plan is None or self._diagnostics.has_errors:
+            return None
+        return ReadScript(plan, tuple(self._outputs), self._catalogs.found)
 
     def _keep_settings(self) -> None:
         """The settings as they are now are those of the job; it is one job, which has each setting once."""
@@ -214,29 +248,38 @@ class _Script:
     # -- CREATE and DROP -----------------------------------------------------------------------------------------------------
 
     def _create_table(self, statement: statements.CreateTable) -> None:
-        name = self._new_name(statement.name, statement.if_not_exists)
-        if name is None:
+        path = self._known.new_path(statement.name, if_not_exists=statement.if_not_exists)
+        if path is None:
             return
+        if not path.is_local:
+            with marked([n.span for n in statement.name]):
+                statement = self._catalogs.new_table(path, statement)
         if statement.like is not None:
-            self._reject_poisoned(statement.like.table[-1].text)
+            self._known.reject_poisoned(*(n.text for n in statement.like.table))
+        name, span = str(path), statement.name[-1].span
         if statement.query is None:
-            self._tables.declare(name, statement.name[-1].span, statement)
+            self._tables.declare(path, span, statement)
             return
         if statement.columns or statement.partitions or statement.like:
             hint = f"declare {name} first, then INSERT INTO {name} SELECT …"
-            raise error_at("CREATE TABLE … AS takes its columns from the query", statement.name[-1].span, hint)
+            raise error_at("CREATE TABLE … AS takes its columns from the query", span, hint)
         bound = self._bind(statement.query, self._unique(name))
-        made = self._tables.declare_like_query(name, statement.name[-1].span, statement, bound.node.schema)
+        made = self._tables.declare_like_query(path, span, statement, bound.node.schema)
         insert = statements.Insert(statement.name, statement.query)
         self._sinks.append(self._insert(insert, made, bound, name))
         self._keep_settings()
 
     def _create_view(self, statement: statements.CreateView) -> None:
-        if statement.replace and len(statement.name) == 1:
-            self._catalog.relations.pop(statement.name[0].text, None)
-        name = self._new_name(statement.name, statement.if_not_exists)
-        if name is None:
+        if statement.replace:
+            replaced = self._known.path(statement.name)
+            self._catalog.forget(replaced)
+            self._tables.forget(replaced)
+        path = self._known.new_path(statement.name, if_not_exists=statement.if_not_exists)
+        if path is None:
             return
+        with marked([n.span for n in statement.name]):
+            self._catalogs.check_new_view(path, statement.name[-1].span, temporary=statement.temporary)
+        name = str(path)
         bound = self._bind(statement.query, self._unique(name))
         node = with_optional_order(bound.node)
         names = tuple(n.text for n in statement.columns) or bound.names
@@ -252,11 +295,10 @@ class _Script:
             columns = tuple(ColumnRef(f.type, i, f.name) for i, f in enumerate(node.schema))
             hints = NodeHints(name=f"{name}.columns", place=f"{name}.columns", location=self._script.locate(*span))
             node = Calc(schema, hints, node, columns)
-        self._everything.add(name)
-        self._catalog.relations[name] = CatalogView(name, node, self._script.locate(*span), statement.query.text)
+        self._catalog.declare(path, CatalogView(name, node, self._script.locate(*span), statement.query.text))
 
     def _create_function(self, statement: statements.CreateFunction) -> None:
-        name = self._local(statement.name).upper()
+        name = function_name(statement.name).upper()
         if name in self._catalog.functions:
             if statement.if_not_exists:
                 return
@@ -267,58 +309,46 @@ class _Script:
             )
         packages = self._settings.packages(self._overrides.settings)
         self._catalog.functions[name] = user_function(statement, self._functions(packages))
-        self._poisoned.discard(name)
+        self._known.forgive(name)
 
     def _drop(self, statement: statements.Drop) -> None:
-        name = self._local(statement.name)
-        if statement.kind is statements.ObjectKind.FUNCTION:
-            found: object = self._catalog.functions.pop(name.upper(), None)
-            known = [f.name for f in self._catalog.functions.values()]
-        else:
-            wanted = CatalogTable if statement.kind is statements.ObjectKind.TABLE else CatalogView
-            known = [n for n, r in self._catalog.relations.items() if isinstance(r, wanted)]
-            found = name in known or None
-            if found:
-                del self._catalog.relations[name]
-                self._tables.forget(name)
-        if found is None and not statement.if_exists and name not in self._poisoned:
+        match statement.kind:
+            case statements.ObjectKind.CATALOG:
+                self._known.reject_poisoned(statement.name[0].text)
+                self._catalogs.drop(statement.name[0], if_exists=statement.if_exists)
+            case statements.ObjectKind.FUNCTION:
+                name = function_name(statement.name)
+                known = [f.name for f in self._catalog.functions.values()]
+                found = self._catalog.functions.pop(name.upper(), None)
+                self._check_dropped(statement, name, known, found=found is not None)
+            case statements.ObjectKind.TABLE | statements.ObjectKind.VIEW:
+                self._drop_relation(statement)
+
+    def _drop_relation(self, statement: statements.Drop) -> None:
+        path = self._known.path(statement.name)
+        wanted = CatalogTable if statement.kind is statements.ObjectKind.TABLE else CatalogView
+        found = isinstance(self._catalog.declared(path), wanted)
+        if found:
+            self._catalog.forget(path)
+            self._tables.forget(path)
+        elif not path.is_local:
+            hint = "drop it there; DROP in a script is for what the script declares"
             what = statement.kind.value
-            raise error_at(
-                f"{what} '{name}' does not exist",
-                statement.name[-1].span,
-                did_you_mean(name, known) or "DROP … IF EXISTS",
-            )
-        self._poisoned.discard(name)
+            raise error_at(f"the script declares no {what} {path}", statement.name[-1].span, hint)
+        known = [n for n, r in self._catalog.relations.items() if isinstance(r, wanted)]
+        self._check_dropped(statement, path.name, known, found=found)
 
-    def _new_name(self, path: tuple[Name, ...], if_not_exists: bool) -> str | None:
-        """The name that a statement may give; None if it is taken and that is fine."""
-        name = self._local(path)
-        self._everything.add(name)
-        existing = self._catalog.relations.get(name)
-        if existing is None:
-            self._poisoned.discard(name)
-            return name
-        if if_not_exists:
-            return None
-        what = "view" if isinstance(existing, CatalogView) else "table"
-        where = f" in line {existing.location.line}" if existing.location is not None else ""
-        raise error_at(
-            f"{what} '{name}' exists already{where}",
-            path[-1].span,
-            f"choose another name, or DROP {what.upper()} it before",
-        )
+    def _check_dropped(self, statement: statements.Drop, name: str, known: list[str], *, found: bool) -> None:
+        if not found and not statement.if_exists and not self._known.is_poisoned(name):
+            hint = did_you_mean(name, known) or "DROP … IF EXISTS"
+            raise error_at(f"{statement.kind.value} '{name}' does not exist", statement.name[-1].span, hint)
+        self._known.forgive(name)
 
-    def _local(self, path: tuple[Name, ...]) -> str:
-        """The last part of a qualified name, the others being the only catalog and database there are."""
-        qualifiers = [n.text for n in path[:-1]]
-        if qualifiers not in ([], [DEFAULT_DATABASE], [DEFAULT_CATALOG, DEFAULT_DATABASE]):
-            shown = ".".join(n.text for n in path)
-            raise error_at(
-                f"'{shown}' is in a catalog or database that does not exist",
-                (path[0].span[0], path[-1].span[1]),
-                f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: write {path[-1].text}",
-            )
-        return path[-1].text
+    def _use(self, statement: statements.Use) -> None:
+        self._is_astray = True
+        self._known.reject_poisoned(*(n.text for n in statement.path))
+        self._catalogs.use(statement.path, catalog=statement.catalog)
+        self._is_astray = False
 
     # -- queries -------------------------------------------------------------------------------------------------------------
 
@@ -327,26 +357,27 @@ class _Script:
             name = self._unique("select")
             bound = self._bind(statement.query, name)
             return print_sink(bound.node, bound.names, statement.query.span, self._script, name)
-        target = self._local(statement.table)
-        self._reject_poisoned(target)
-        relation = self._catalog.relations.get(target)
-        made = self._tables.declared(target)
+        self._known.reject_poisoned(*(n.text for n in statement.table))
         span = statement.table[-1].span
-        if isinstance(relation, CatalogView):
-            raise error_at(f"'{target}' is a view, which cannot be written", span, "INSERT INTO a table")
-        if relation is None or made is None:
-            hint = did_you_mean(target, self._tables.names) or "CREATE TABLE it first"
+        try:
+            path = self._known.path(statement.table)
+            with marked([n.span for n in statement.table]):
+                relation = self._catalog.relation(path)
+        except ExpressionError:
             self._check_anyway(statement.query)
-            raise error_at(f"table '{target}' does not exist", span, hint)
+            raise
+        made = self._tables.declared(path)
+        if made is None or isinstance(relation, CatalogView):
+            raise error_at(f"'{path}' is a view, which cannot be written", span, "INSERT INTO a table")
         if statement.hints:
             made = self._tables.with_hints(made, statement.hints, span)
         if statement.overwrite:
             made = self._tables.overwriting(made, span)
         writable = self._tables.check(made, TableRole.SINK)
-        name = self._unique(target)
+        name = self._unique(str(path))
         sink = self._insert(statement, made, self._bind(statement.query, name), name)
         if not writable:
-            raise _NoticedError
+            raise NoticedError
         return sink
 
     def _insert(self, statement: statements.Insert, made: DeclaredTable, bound: BoundQuery, name: str) -> Sink:
@@ -357,9 +388,9 @@ class _Script:
 
         Raises:
             ExpressionError: it is wrong.
-            _NoticedError: it names something whose own statement is wrong.
+            NoticedError: it names something whose own statement is wrong.
         """
-        self._reject_poisoned(*_mentioned(query))
+        self._known.reject_poisoned(*_mentioned(query))
         self._tables.idle_timeout_ms = self._settings.duration_ms(IDLE_TIMEOUT)
         self._tables.watermark_interval_ms = self._settings.duration_ms(WATERMARK_INTERVAL)
         context = QueryContext(name, self._script, self._diagnostics, self._tables.scan)
@@ -371,7 +402,7 @@ class _Script:
             self._bind(query, self._unique("query"))
         except ExpressionError as error:
             report(error, self._script, self._diagnostics)
-        except _NoticedError:
+        except NoticedError:
             pass
 
     def _unique(self, name: str) -> str:
@@ -407,33 +438,17 @@ class _Script:
         else:
             self._settings.set(statement.option)
 
-    def _answer(
-        self, statement: statements.Describe | statements.Show | statements.ShowColumns | statements.ShowCreate
-    ) -> str:
-        if isinstance(statement, statements.Show):
-            return listed(statement.listing, self._catalog, statement.chosen)
-        name = self._local(statement.name)
-        self._reject_poisoned(name)
-        relation, made = self._catalog.relations.get(name), self._tables.declared(name)
-        if relation is None:
-            hint = did_you_mean(name, self._catalog.relations)
-            raise error_at(f"table '{name}' does not exist", statement.name[-1].span, hint)
-        if isinstance(statement, statements.Describe | statements.ShowColumns):
-            chosen = statement.chosen if isinstance(statement, statements.ShowColumns) else None
-            if isinstance(relation, CatalogView):
-                return described_view(relation.node.schema, chosen)
-            return described_table(_known(made), chosen)
-        is_view = isinstance(relation, CatalogView)
-        if is_view != (statement.kind is statements.ObjectKind.VIEW):
-            other = "VIEW" if is_view else "TABLE"
-            raise error_at(f"'{name}' is a {other.lower()}", statement.name[-1].span, f"SHOW CREATE {other} {name}")
-        return created_view(relation) if isinstance(relation, CatalogView) else created_table(_known(made))
+    def _answer(self, question: Question, read: statements.ReadStatement) -> None:
+        if not isinstance(question, statements.Show | statements.DescribeCatalog):
+            self._known.reject_poisoned(*(n.text for n in question.name))
+        answer = self._answers.answer(question, read.span)
+        if answer is not None:
+            self._outputs.append(answer)
 
     def _check_secrets(self, read: statements.ReadStatement) -> None:
         """A secret may only stand in the value of a table's option: elsewhere it would be seen in plans and messages."""
-        allowed = (
-            [o.value_span for o in read.statement.options] if isinstance(read.statement, statements.CreateTable) else []
-        )
+        has_options = statements.CreateTable | statements.CreateCatalog
+        allowed = [o.value_span for o in read.statement.options] if isinstance(read.statement, has_options) else []
         for piece in self._script.pieces_in(*read.span):
             if piece.secret and not any(a <= piece.start and piece.end <= b for a, b in allowed):
                 if isinstance(read.statement, statements.SetOption):
@@ -442,25 +457,21 @@ class _Script:
 
     def _check_overridden_tables(self) -> None:
         for name in self._overrides.tables:
-            if name not in self._everything:
-                close = near_matches(name, self._everything)
+            if name not in self._known.given:
+                close = near_matches(name, self._known.given)
                 hint = f"did you mean 'tables.{close[0]}'?" if close else None
                 self._diagnostics.error(f"--set tables.{name}…: there is no table '{name}'", None, hint=hint)
 
-    def _poison(self, name: str | None) -> None:
-        """What names this from now on is not looked at: its own statement is wrong, which has been reported."""
-        if name is not None:
-            self._poisoned.add(name)
-            self._everything.add(name)
 
-    def _reject_poisoned(self, *names: str) -> None:
-        if any(n in self._poisoned for n in names):
-            raise _NoticedError
-
-
-def _known(made: DeclaredTable | None) -> DeclaredTable:
-    assert made is not None
-    return made
+_ANYWHERE = (
+    statements.Use,
+    statements.CreateCatalog,
+    statements.CreateFunction,
+    statements.SetOption,
+    statements.ResetOption,
+    statements.AddJar,
+)
+"""Statements that mean the same whatever the current catalog is."""
 
 
 def _creates(read: statements.ReadStatement | FailedStatement) -> str | None:
@@ -470,6 +481,8 @@ def _creates(read: statements.ReadStatement | FailedStatement) -> str | None:
     statement = read.statement
     if isinstance(statement, statements.CreateFunction):
         return statement.name[-1].text.upper()
+    if isinstance(statement, statements.CreateCatalog):
+        return statement.name.text
     return statement.name[-1].text if isinstance(statement, statements.CreateTable | statements.CreateView) else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from flowrun.core.record import record
@@ -10,7 +11,7 @@ from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_mark, is_name, is_quoted, is_word, token_span
 from flowrun.frontend.sql.script import statements
-from flowrun.frontend.sql.script.ddl_parser import create_table
+from flowrun.frontend.sql.script.ddl_parser import create_table, option_list
 from flowrun.frontend.sql.script.statement_reader import StatementReader, split_script
 from flowrun.frontend.sql.spans import Span, error_at
 
@@ -94,7 +95,9 @@ def _created(tokens: tuple[Token, ...]) -> str | None:
     """The name that a broken CREATE statement is about."""
     if not tokens or not near_matches(tokens[0].text, ["CREATE"]):
         return None
-    named = next((i for i, t in enumerate(tokens[:6], 1) if is_word(t, "TABLE", "VIEW", "FUNCTION")), len(tokens))
+    named = next(
+        (i for i, t in enumerate(tokens[:6], 1) if is_word(t, "TABLE", "VIEW", "FUNCTION", "CATALOG")), len(tokens)
+    )
     if len(tokens) > named + 3 and is_word(tokens[named], "IF") and is_word(tokens[named + 1], "NOT"):
         named += 3
     while len(tokens) > named + 2 and is_mark(tokens[named + 1], "."):
@@ -125,30 +128,42 @@ def _statement(reader: StatementReader) -> statements.Statement:
 
 def _create(reader: StatementReader) -> statements.Statement:
     replace = reader.accept_phrase("OR", "REPLACE")
-    reader.accept_word("TEMPORARY")
+    temporary = reader.accept_word("TEMPORARY")
     reader.accept_word("SYSTEM")
     word = reader.take_word(
         ("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL", "CONNECTION", "MATERIALIZED"),
-        "TABLE, VIEW or FUNCTION",
+        "TABLE, VIEW, FUNCTION or CATALOG",
     )
     match word:
         case "TABLE":
             if replace:
                 hint = "DROP TABLE IF EXISTS it before"
                 reader.fail("CREATE OR REPLACE TABLE is not supported", hint, at=reader.previous)
-            return create_table(reader)
+            return dataclasses.replace(create_table(reader), temporary=temporary)
         case "VIEW":
-            return _create_view(reader, replace)
+            return _create_view(reader, replace=replace, temporary=temporary)
         case "FUNCTION":
             return _create_function(reader)
-        case "CATALOG" | "DATABASE":
-            hint = f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: create them there"
+        case "CATALOG":
+            return _create_catalog(reader)
+        case "DATABASE":
+            hint = f"a script's own tables are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}; make other databases where they are"
         case _:
             hint = "create a TABLE or a VIEW"
     raise reader.error(f"CREATE {word} is not supported", hint, at=reader.previous)
 
 
-def _create_view(reader: StatementReader, replace: bool) -> statements.CreateView:
+def _create_catalog(reader: StatementReader) -> statements.CreateCatalog:
+    if_not_exists = reader.accept_phrase("IF", "NOT", "EXISTS")
+    name = reader.take_name("a catalog's name")
+    comment = reader.take_text("a comment").text if reader.accept_word("COMMENT") else None
+    reader.expect_word("WITH")
+    options = option_list(reader)
+    reader.expect_end()
+    return statements.CreateCatalog(name, options, if_not_exists, comment)
+
+
+def _create_view(reader: StatementReader, *, replace: bool, temporary: bool) -> statements.CreateView:
     if_not_exists = reader.accept_phrase("IF", "NOT", "EXISTS")
     name = reader.take_path("a view's name")
     columns: list[Name] = []
@@ -161,7 +176,7 @@ def _create_view(reader: StatementReader, replace: bool) -> statements.CreateVie
     if reader.accept_word("COMMENT"):
         reader.take_text("a comment")
     reader.expect_word("AS")
-    return statements.CreateView(name, reader.take_rest("a query"), tuple(columns), if_not_exists, replace)
+    return statements.CreateView(name, reader.take_rest("a query"), tuple(columns), if_not_exists, replace, temporary)
 
 
 def _create_function(reader: StatementReader) -> statements.CreateFunction:
@@ -183,11 +198,12 @@ def _create_function(reader: StatementReader) -> statements.CreateFunction:
 def _drop(reader: StatementReader) -> statements.Statement:
     reader.accept_word("TEMPORARY")
     reader.accept_word("SYSTEM")
-    word = reader.take_word(("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL"), "TABLE, VIEW or FUNCTION")
-    if word in ("CATALOG", "DATABASE", "MODEL"):
-        reader.fail(f"DROP {word} is not supported", "drop TABLEs, VIEWs and FUNCTIONs", at=reader.previous)
+    words = ("TABLE", "VIEW", "FUNCTION", "CATALOG", "DATABASE", "MODEL")
+    word = reader.take_word(words, "TABLE, VIEW, FUNCTION or CATALOG")
+    if word in ("DATABASE", "MODEL"):
+        reader.fail(f"DROP {word} is not supported", "drop TABLEs, VIEWs, FUNCTIONs and CATALOGs", at=reader.previous)
     if_exists = reader.accept_phrase("IF", "EXISTS")
-    name = reader.take_path()
+    name = (reader.take_name("a catalog's name"),) if word == "CATALOG" else reader.take_path()
     reader.expect_end()
     return statements.Drop(statements.ObjectKind(word.lower()), name, if_exists)
 
@@ -302,10 +318,16 @@ def _option_key(reader: StatementReader) -> tuple[str, Span]:
     return reader.text[slice(*span)], span
 
 
-def _describe(reader: StatementReader) -> statements.Describe:
-    for word in ("CATALOG", "DATABASE", "FUNCTION", "JOB", "MODEL"):
+def _describe(reader: StatementReader) -> statements.Statement:
+    for word in ("DATABASE", "FUNCTION", "JOB", "MODEL"):
         if reader.at_word(word) and reader.following:
-            reader.fail(f"DESCRIBE {word} is not supported", "DESCRIBE a table or view")
+            reader.fail(f"DESCRIBE {word} is not supported", "DESCRIBE a table, view or CATALOG")
+    if reader.at_word("CATALOG") and reader.following:
+        reader.advance()
+        reader.accept_word("EXTENDED")
+        catalog = reader.take_name("a catalog's name")
+        reader.expect_end()
+        return statements.DescribeCatalog(catalog)
     reader.accept_word("EXTENDED")
     name = reader.take_path("a table's name")
     reader.expect_end()
@@ -314,8 +336,9 @@ def _describe(reader: StatementReader) -> statements.Describe:
 
 def _show(reader: StatementReader) -> statements.Statement:
     if reader.accept_word("CREATE"):
-        kind = statements.ObjectKind(reader.take_word(("TABLE", "VIEW"), "TABLE or VIEW").lower())
-        name = reader.take_path()
+        word = reader.take_word(("TABLE", "VIEW", "CATALOG"), "TABLE, VIEW or CATALOG")
+        kind = statements.ObjectKind(word.lower())
+        name = (reader.take_name("a catalog's name"),) if word == "CATALOG" else reader.take_path()
         reader.expect_end()
         return statements.ShowCreate(kind, name)
     if reader.accept_word("COLUMNS"):
@@ -327,12 +350,14 @@ def _show(reader: StatementReader) -> statements.Statement:
         return statements.ShowColumns(name, chosen)
     for listing in statements.Listing:
         if reader.accept_phrase(*listing.value.split()):
-            if reader.accept_word("FROM") or reader.accept_word("IN"):
-                _only_database(reader, reader.take_path(), catalog=listing is statements.Listing.DATABASES)
+            scope: tuple[Name, ...] = ()
+            if listing in _SCOPED and (reader.accept_word("FROM") or reader.accept_word("IN")):
+                scope = _scope(reader, of_catalog=listing is statements.Listing.DATABASES)
             chosen = _name_filter(reader)
             reader.expect_end()
-            return statements.Show(listing, chosen)
-    known = [item.value for item in statements.Listing] + ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW"]
+            return statements.Show(listing, chosen, scope)
+    known = [item.value for item in statements.Listing]
+    known += ["COLUMNS FROM", "CREATE TABLE", "CREATE VIEW", "CREATE CATALOG"]
     hint = did_you_mean(reader.token.text.upper(), known)
     raise reader.error(f"expected what to show, got {reader.shown()}", hint)
 
@@ -347,25 +372,25 @@ def _name_filter(reader: StatementReader) -> statements.NameFilter | None:
     return statements.NameFilter(reader.take_text("a pattern").text, negated, any_case)
 
 
-def _use(reader: StatementReader) -> statements.UseDefault:
+def _scope(reader: StatementReader, *, of_catalog: bool) -> tuple[Name, ...]:
+    """What stands behind FROM or IN: a catalog, or a database, perhaps with its catalog."""
+    path = reader.take_path("a catalog's name" if of_catalog else "a database's name")
+    most = 1 if of_catalog else 2
+    if len(path) > most:
+        what = "a catalog" if of_catalog else "a database, perhaps behind its catalog"
+        reader.fail(f"expected {what}, got '{'.'.join(n.text for n in path)}'", at=reader.previous)
+    return path
+
+
+def _use(reader: StatementReader) -> statements.Use:
     if reader.at_word("MODULES"):
         reader.fail("USE MODULES is not supported", "all functions are built in: leave it out")
-    catalog = reader.accept_word("CATALOG")
-    path = reader.take_path()
+    of_catalog = reader.at_word("CATALOG") and bool(reader.following) and not is_mark(reader.following, ".")
+    if of_catalog:
+        reader.advance()
+    path = _scope(reader, of_catalog=of_catalog)
     reader.expect_end()
-    _only_database(reader, path, catalog=catalog)
-    return statements.UseDefault()
-
-
-def _only_database(reader: StatementReader, path: tuple[Name, ...], *, catalog: bool) -> None:
-    """Fail if a path is not that of the only catalog, or database, there is."""
-    names = [p.text for p in path]
-    allowed = [[DEFAULT_CATALOG]] if catalog else [[DEFAULT_DATABASE], [DEFAULT_CATALOG, DEFAULT_DATABASE]]
-    if names not in allowed:
-        what = "catalog" if catalog else "database"
-        hint = f"all tables of a script are in {DEFAULT_CATALOG}.{DEFAULT_DATABASE}: leave the statement out"
-        message = f"there is no {what} '{'.'.join(names)}': flowrun keeps no catalogs"
-        reader.fail(message, hint, at=reader.previous)
+    return statements.Use(path, of_catalog)
 
 
 def _add(reader: StatementReader) -> statements.AddJar:
@@ -375,6 +400,15 @@ def _add(reader: StatementReader) -> statements.AddJar:
     reader.expect_end()
     return statements.AddJar(reader.since(start))
 
+
+_SCOPED = (
+    statements.Listing.TABLES,
+    statements.Listing.VIEWS,
+    statements.Listing.DATABASES,
+    statements.Listing.FUNCTIONS,
+    statements.Listing.USER_FUNCTIONS,
+)
+"""What can be listed of a catalog or database."""
 
 _READERS: dict[str, Callable[[StatementReader], statements.Statement]] = {
     "ADD": _add,

@@ -132,6 +132,17 @@ class CreateTable:
     query: Slice | None = None
     if_not_exists: bool = False
     comment: str | None = None
+    temporary: bool = False
+
+
+@record
+class CreateCatalog:
+    """CREATE CATALOG name COMMENT comment WITH (options)."""
+
+    name: Name
+    options: tuple[OptionSyntax, ...] = ()
+    if_not_exists: bool = False
+    comment: str | None = None
 
 
 @record
@@ -143,6 +154,7 @@ class CreateView:
     columns: tuple[Name, ...] = ()
     if_not_exists: bool = False
     replace: bool = False
+    temporary: bool = False
 
 
 @record
@@ -221,6 +233,7 @@ class ObjectKind(Enum):
     TABLE = "table"
     VIEW = "view"
     FUNCTION = "function"
+    CATALOG = "catalog"
 
 
 @record
@@ -265,10 +278,11 @@ class NameFilter:
 
 @record
 class Show:
-    """SHOW TABLES and the like."""
+    """SHOW TABLES and the like; `scope` is the catalog or database behind FROM or IN."""
 
     listing: Listing
     chosen: NameFilter | None = None
+    scope: tuple[Name, ...] = ()
 
 
 @record
@@ -281,15 +295,25 @@ class ShowColumns:
 
 @record
 class ShowCreate:
-    """SHOW CREATE TABLE | VIEW name."""
+    """SHOW CREATE TABLE | VIEW | CATALOG name."""
 
     kind: ObjectKind
     name: tuple[Name, ...]
 
 
 @record
-class UseDefault:
-    """USE of the only catalog or database there is."""
+class DescribeCatalog:
+    """DESCRIBE CATALOG name."""
+
+    name: Name
+
+
+@record
+class Use:
+    """USE CATALOG name; without CATALOG: USE catalog.database or USE database."""
+
+    path: tuple[Name, ...]
+    catalog: bool = False
 
 
 @record
@@ -300,8 +324,8 @@ class AddJar:
 
 
 Statement: TypeAlias = (
-    CreateTable | CreateView | CreateFunction | Insert | Select | Explain | SetOption | ResetOption | Drop | Describe
-    | Show | ShowColumns | ShowCreate | UseDefault | AddJar
+    CreateTable | CreateView | CreateFunction | CreateCatalog | Insert | Select | Explain | SetOption | ResetOption | Drop | Describe
+    | DescribeCatalog | Show | ShowColumns | ShowCreate | Use | AddJar
 )  # fmt: skip
 
 

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from flowrun.api.connector import Distribution
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Schema
-from flowrun.core.types import DataType, TypeRoot
-from flowrun.errors import ExpressionError, Location, OptionError, did_you_mean, near_matches
+from flowrun.core.types import DataType
+from flowrun.errors import ExpressionError, Location, OptionError, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.sql.catalog import Catalog, CatalogTable
+from flowrun.frontend.sql.catalog import Catalog, CatalogTable, TablePath, UnresolvedNameError
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.script.ddl_parser import hinted_options
 from flowrun.frontend.sql.script.statement_reader import Slice
 from flowrun.frontend.sql.script.statements import ColumnKind, ColumnSyntax, CreateTable, OptionSyntax
+from flowrun.frontend.sql.script.stored_tables import type_text
 from flowrun.frontend.sql.script.table_columns import BindExpression, ColumnReader, TableColumns
 from flowrun.frontend.sql.script.table_likeness import merged_with
 from flowrun.frontend.sql.script.table_options import EMIT_STRATEGY, TableOptions, read_options
@@ -76,42 +77,43 @@ class ScriptTables:
         self._diagnostics = diagnostics
         self._bind = bind
         self._overrides = overrides
-        self._declared: dict[str, DeclaredTable] = {}
+        self._declared: dict[TablePath, DeclaredTable] = {}
         self._times: Counter[str] = Counter()  # a name may be dropped and given again
         self.idle_timeout_ms: int | None = None
         """Of tables that say nothing else: `table.exec.source.idle-timeout`."""
         self.watermark_interval_ms: int | None = None
         """`pipeline.auto-watermark-interval`; None: not set."""
 
-    def declared(self, name: str) -> DeclaredTable | None:
-        """The table of a name, as declared."""
-        return self._declared.get(name)
+    def declared(self, path: TablePath) -> DeclaredTable | None:
+        """The table of a name, as it was declared or found."""
+        return self._declared.get(path)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all tables declared."""
-        return tuple(self._declared)
+    def local(self) -> dict[str, DeclaredTable]:
+        """The tables that are in no other catalog, by name."""
+        return {path.name: made for path, made in self._declared.items() if path.is_local}
 
-    def forget(self, name: str) -> None:
+    def forget(self, path: TablePath) -> None:
         """The table is dropped."""
-        self._declared.pop(name, None)
+        self._declared.pop(path, None)
 
-    def declare(self, name: str, name_span: Span, syntax: CreateTable) -> DeclaredTable:
+    def declare(self, path: TablePath, name_span: Span, syntax: CreateTable) -> DeclaredTable:
         """Make a table known.
 
         Raises:
             SeveralErrors: columns, keys, watermark or LIKE are wrong.
+            NoticedError: LIKE names a table of a catalog that failed before.
         """
+        made = self.declare_found(path, name_span, syntax)
+        self._catalog.declare(path, made.table)
+        return made
+
+    def declare_found(self, path: TablePath, name_span: Span, syntax: CreateTable) -> DeclaredTable:
+        """As `declare`, of a table that its catalog knows: the script's own come before it."""
+        name = str(path)
         problems: list[ExpressionError] = []
         if syntax.like is not None:
-            base = self._declared.get(syntax.like.table[-1].text)
-            if base is None:
-                shown = ".".join(n.text for n in syntax.like.table)
-                span = syntax.like.table[-1].span
-                raise SeveralErrors(
-                    [error_at(f"table '{shown}' does not exist", span, did_you_mean(shown, self._declared))]
-                )
-            syntax = merged_with(syntax, base.syntax, problems)
+            syntax = merged_with(syntax, self._base(syntax.like.table).syntax, problems)
         syntax = replace(syntax, options=self._overridden(name, name_span, syntax.options))
         options = read_options(syntax.options, self._script, problems)
         if not syntax.columns:
@@ -129,17 +131,31 @@ class ScriptTables:
             self._reference(name, options, columns, syntax),
             columns.primary_key,
             location,
+            path=path,
         )
         self._times[name] += 1
         place = f"tables.{name}" if self._times[name] == 1 else f"tables.{name}-{self._times[name]}"
         made = DeclaredTable(table, syntax, columns, options, name_span, place, {})
-        self._declared[name] = made
-        self._catalog.relations[name] = table
+        self._declared[path] = made
         for key in (*options.without_effect, *_not_sent(options, table.reference)):
             self._diagnostics.warning(f"'{key}' has no effect here", self._script.locate(*options.keys[key]))
         return made
 
-    def declare_like_query(self, name: str, name_span: Span, syntax: CreateTable, schema: Schema) -> DeclaredTable:
+    def _base(self, like: tuple[Name, ...]) -> DeclaredTable:
+        """The table that LIKE names."""
+        try:
+            path = self._catalog.path([n.text for n in like])
+            self._catalog.relation(path)
+        except UnresolvedNameError as problem:
+            raise SeveralErrors([problem.at([n.span for n in like])]) from None
+        base = self._declared.get(path)
+        if base is None:
+            raise SeveralErrors([error_at(f"'{path}' is a view: LIKE names a table", like[-1].span)])
+        return base
+
+    def declare_like_query(
+        self, path: TablePath, name_span: Span, syntax: CreateTable, schema: Schema
+    ) -> DeclaredTable:
         """Make a table known whose columns are those of a query (CREATE TABLE … AS).
 
         Raises:
@@ -150,12 +166,12 @@ class ScriptTables:
                 Name(f.name, name_span, True),
                 ColumnKind.PHYSICAL,
                 name_span,
-                Slice(_type_text(f.type), name_span[0]),
+                Slice(type_text(f.type), name_span[0]),
                 f.nullable,
             )
             for f in schema
         )
-        return self.declare(name, name_span, replace(syntax, columns=columns, query=None))
+        return self.declare(path, name_span, replace(syntax, columns=columns, query=None))
 
     def with_hints(self, made: DeclaredTable, hints: tuple[str, ...], span: Span) -> DeclaredTable:
         """The table with the options that hints after its name give.
@@ -190,7 +206,8 @@ class ScriptTables:
 
     def scan(self, table: CatalogTable, span: Span) -> Scan:
         """See `ScanTable`."""
-        made = self._declared[table.name]
+        assert table.path is not None  # it is one of these
+        made = self._declared[table.path]
         if table is not made.table:  # a query gives it other options
             declared = made.table.reference.options
             changed = {k: str(v) for k, v in table.reference.options.items() if declared.get(k) != v}
@@ -368,23 +385,9 @@ def _distribution(syntax: CreateTable) -> Distribution | None:
 
 def replace_reference(table: CatalogTable, reference: TableReference) -> CatalogTable:
     """The same table with other options."""
-    return CatalogTable(table.name, table.schema, table.physical, reference, table.primary_key, table.location)
-
-
-def _type_text(type: DataType) -> str:
-    """The type as `parse_type` reads it: names of fields are quoted."""
-    match type.root:
-        case TypeRoot.ARRAY:
-            return f"ARRAY<{_type_text(type.children[0])}>"
-        case TypeRoot.MAP:
-            return f"MAP<{_type_text(type.children[0])}, {_type_text(type.children[1])}>"
-        case TypeRoot.ROW:
-            fields = (
-                f"`{n.replace('`', '``')}` {_type_text(c)}" for n, c in zip(type.names, type.children, strict=True)
-            )
-            return f"ROW<{', '.join(fields)}>"
-        case _:
-            return str(type)
+    return CatalogTable(
+        table.name, table.schema, table.physical, reference, table.primary_key, table.location, path=table.path
+    )
 
 
 def _moved(option: OptionSyntax, start: int) -> OptionSyntax:

@@ -83,9 +83,9 @@ def test_every_problem_is_reported_once_at_its_place() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("CREATE CATALOG c", "CREATE CATALOG is not supported", "default_catalog.default_database"),
-        ("USE other", "there is no database 'other'", "leave the statement out"),
-        ("CREATE TABEL t (a INT)", "expected TABLE, VIEW or FUNCTION, got 'TABEL'", "did you mean 'TABLE'"),
+        ("CREATE CATALOG c", "expected WITH, got the end", ""),
+        ("USE other", "database 'other' does not exist in catalog 'default_catalog'", "known: default_database"),
+        ("CREATE TABEL t (a INT)", "expected TABLE, VIEW, FUNCTION or CATALOG, got 'TABEL'", "did you mean 'TABLE'"),
         ("INSERT INTO t SELCT 1", "expected SELECT or VALUES, got 'SELCT'", "did you mean SELECT?"),
         ("SHOW TABELS", "expected what to show", "did you mean 'TABLES'"),
         ("BEGIN STATEMENT SET; INSERT INTO t SELECT 1", "the statement set has no END", "END"),
@@ -95,7 +95,7 @@ def test_every_problem_is_reported_once_at_its_place() -> None:
         ("DESCRIBE t", "table 't' does not exist", ""),
         ("SELECT 'a", "missing closing '", ""),
         ("ADD JAR x", "expected a file, got 'x'", "'x'"),
-        ("CREATE TABLE c.d.t (a INT)", "'c.d.t' is in a catalog or database that does not exist", "write t"),
+        ("CREATE TABLE c.d.t (a INT)", "catalog 'c' does not exist", "default_catalog.default_database"),
         ("EXPLAIN CREATE VIEW v AS SELECT 1", "EXPLAIN is for queries and INSERT", ""),
     ],
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from flowrun.errors import ExpressionError, did_you_mean
-from flowrun.frontend.sql.catalog import CatalogTable, CatalogView
+from flowrun.errors import ExpressionError
+from flowrun.frontend.sql.catalog import CatalogTable, CatalogView, UnresolvedNameError
 from flowrun.frontend.sql.grammar.syntax import NamedTable
 from flowrun.frontend.sql.queries.binding_context import BindingContext
 from flowrun.frontend.sql.queries.bound_queries import Bound
@@ -15,7 +15,19 @@ from flowrun.plan.nodes import PlanNode
 
 _OPTIONS = re.compile(r"OPTIONS\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(r"\s*'((?:[^']|'')*)'\s*=\s*'((?:[^']|'')*)'\s*(?:,|$)")
-_CATALOG = ("default_catalog", "default_database")
+
+
+def relation_named(context: BindingContext, table: NamedTable) -> CatalogTable | CatalogView:
+    """The table or view that a query names.
+
+    Raises:
+        ExpressionError: there is none.
+        NoticedError: it is in a catalog that failed before.
+    """
+    try:
+        return context.catalog.relation(context.catalog.path([p.text for p in table.parts]))
+    except UnresolvedNameError as problem:
+        raise problem.at([p.span for p in table.parts]) from None
 
 
 def read_table(context: BindingContext, table: NamedTable) -> Bound:
@@ -23,20 +35,9 @@ def read_table(context: BindingContext, table: NamedTable) -> Bound:
 
     Raises:
         ExpressionError: no such table, or it cannot be read.
+        NoticedError: it is in a catalog that failed before.
     """
-    relations = context.catalog.relations
-    name = table.parts[-1].text
-    qualifiers = tuple(p.text for p in table.parts[:-1])
-    if qualifiers not in ((), _CATALOG[1:], _CATALOG):
-        span = (table.parts[0].span[0], table.parts[-2].span[1])
-        raise error_at(
-            f"'{'.'.join(qualifiers)}' does not exist", span, f"tables have no catalog or database here: write {name}"
-        )
-    known = relations.get(name)
-    if known is None:
-        folded = [n for n in relations if n.casefold() == name.casefold()]
-        hint = f"names are case-sensitive: did you mean '{folded[0]}'?" if folded else did_you_mean(name, relations)
-        raise error_at(f"table '{name}' does not exist", table.parts[-1].span, hint or "create it with CREATE TABLE")
+    known = relation_named(context, table)
     if isinstance(known, CatalogView):
         _warn(context, table, table.hints)
         return Bound(known.node, known.node.schema.names)

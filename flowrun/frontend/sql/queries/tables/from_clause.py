@@ -11,7 +11,7 @@ from flowrun.frontend.sql.expressions.relations import Relation, Source, unique_
 from flowrun.frontend.sql.grammar import syntax
 from flowrun.frontend.sql.queries.bound_queries import Bound, FailedError
 from flowrun.frontend.sql.queries.set_operations import values
-from flowrun.frontend.sql.queries.tables.catalog_tables import read_table
+from flowrun.frontend.sql.queries.tables.catalog_tables import read_table, relation_named
 from flowrun.frontend.sql.queries.tables.changelog_functions import changelog_relation, is_changelog_function
 from flowrun.frontend.sql.queries.tables.from_context import FromContext, plain, renamed, with_window_columns
 from flowrun.frontend.sql.queries.tables.joins import JoinBinder
@@ -85,7 +85,7 @@ class FromBinder:
                 raise FailedError
             return plain(known, name)
         relation = plain(read_table(self._context, table), name)
-        view = self._context.catalog.relations.get(name)
+        view = relation_named(self._context, table)
         return with_window_columns(relation, view.window_columns) if isinstance(view, CatalogView) else relation
 
     def _derived(self, table: syntax.DerivedTable) -> Relation:
