@@ -13,13 +13,19 @@ _FILE = re.compile(r"`((?:flowrun/|README)[\w/.]+)`")
 _WORD = {
     "command": r"flowrun\.cli\.{0}\b|^def {0}\(",
     "connector": r"(?:connectors\.|\"){0}(?:\"| import)",
+    "catalog": r"connectors\.{0}\.table_catalog",
     "format": r"formats\.{0}\b",
     "SQL function": r"\"{0}\"",
     "operator": r"^class {0}\b|\b{0}\(|import {0}\b",
     "kind of plan node": r"\b{0}\b",
 }
 """How the files of each list name the example."""
-_FOLDERS = {"connector": "flowrun/connectors", "format": "flowrun/connectors", "command": "flowrun/cli"}
+_FOLDERS = {
+    "connector": "flowrun/connectors",
+    "catalog": "flowrun/connectors",
+    "format": "flowrun/connectors",
+    "command": "flowrun/cli",
+}
 
 
 def lists() -> dict[str, tuple[str, set[str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flowrun.api.connector import Connector
+from flowrun.connectors.catalogs import catalog_type_named, catalog_type_names
 from flowrun.connectors.formats.registry import format_named, format_names
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
@@ -36,6 +37,10 @@ def reference_markdown() -> str:
                 sections.append(f"### {name} as a {role}\n\nNo options.\n")
         if connector.create_lookup is not None and own_lookup_options(connector):
             sections.append(f"### {name} in a lookup join\n\n" + option_table(own_lookup_options(connector)))
+    for name in catalog_type_names():
+        kind = catalog_type_named(name)
+        sections.append(f"## Catalog {name}\n\n{kind.summary} `CREATE CATALOG` ([page](../catalogs.md)).\n")
+        sections.append(option_table(kind.options))
     for name in format_names():
         found = format_named(name)
         sections.append(f"## Format {name}\n\n{found.summary}\n")

@@ -69,9 +69,19 @@ STATEMENTS = (
     ("RESET 'key'", "Back to the default; RESET alone: all of them."),
     ("{DESCRIBE, DESC} t", "Prints columns, types, key and watermark."),
     ("SHOW {TABLES, VIEWS, FUNCTIONS, USER FUNCTIONS, COLUMNS FROM t} [[NOT] {LIKE, ILIKE} 'pattern']", "Lists."),
-    ("SHOW CREATE {TABLE t, VIEW v}", "The statement that makes it."),
-    ("SHOW {CATALOGS, DATABASES, CURRENT CATALOG, CURRENT DATABASE, MODULES, JARS}", "Lists the only ones there are."),
-    ("USE [CATALOG] name", "Does nothing: there is only default_catalog.default_database."),
+    ("SHOW CREATE {TABLE t, VIEW v, CATALOG c}", "The statement that makes it, or would."),
+    (
+        "SHOW {CATALOGS, DATABASES [FROM c], TABLES FROM [c.]d, VIEWS FROM [c.]d} [[NOT] {LIKE, ILIKE} 'pattern']",
+        "Lists what there is in [catalogs](../catalogs.md).",
+    ),
+    ("SHOW {CURRENT CATALOG, CURRENT DATABASE, MODULES, JARS}", "What is current, and the only ones there are."),
+    (
+        "CREATE CATALOG [IF NOT EXISTS] c [COMMENT …] WITH (…)",
+        "Makes a [catalog](../catalogs.md) known, whose tables need no declaration.",
+    ),
+    ("DROP CATALOG [IF EXISTS] c", "Forgets a catalog."),
+    ("USE CATALOG c, USE [c.]d", "Says where names are looked up that have no catalog, or no database."),
+    ("{DESCRIBE, DESC} CATALOG c", "Prints its options."),
     (
         "… FROM f(table => TABLE t [PARTITION BY key], argument => constant, … [, on_time => DESCRIPTOR(ts)] [, uid => 'name'])",
         "Calls a process table function: a Python class with state and timers.",
