@@ -32,7 +32,7 @@ def run() -> list[Figure]:
 
 
 def _format(form: str) -> list[Figure]:
-    folder = _events()
+    folder = events()
     figures, ratios = [], []
     for query, theirs in FLINK_SECONDS.items():
         seconds, peak = _measure(query, form, folder)
@@ -70,7 +70,8 @@ def _measure(query: str, form: str, folder: Path) -> tuple[float, float]:
     return statistics.median(s for s, _ in measured), max(p for _, p in measured)
 
 
-def _events() -> Path:
+def events() -> Path:
+    """The folder of the events, which are generated if they are not there."""
     folder = DATA / "nexmark"
     if not (folder / "events.parquet").exists():
         subprocess.run([sys.executable, str(GENERATOR), str(folder), str(EVENTS), "--parts", "4"], check=True)

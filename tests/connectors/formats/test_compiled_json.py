@@ -199,6 +199,7 @@ def records(draw: st.DrawFn) -> bytes:
     return text
 
 
+@pytest.mark.exhaustive
 @given(
     st.lists(records(), max_size=6),
     st.sampled_from([{}, {"ignore_parse_errors": True}, {"fail_on_missing_field": True}]),
@@ -368,6 +369,13 @@ def test_texts_of_any_length_with_escapes_and_other_letters() -> None:
         )[1]
         == [IN_DOUBT] * 10
     )
+
+
+def test_records_of_many_megabytes_go_to_the_other_parsers() -> None:
+    small, large = (b'{"a": "' + b"x" * ((16 << 20) - spared) + b'"}' for spared in (9, 8))
+    assert statuses([small, large], Schema.of(a=STRING)) == [READ, IN_DOUBT]
+    decoded = JsonDecoder(Schema.of(a=STRING)).decode(lines_chunk([small, large]))
+    assert pc.binary_length(decoded.columns.column(0)).to_pylist() == [len(small) - 9, len(large) - 9]
 
 
 def test_bytes_that_are_no_utf8_are_in_doubt() -> None:

@@ -10,6 +10,9 @@
 
 #include "json_values.h"
 
+/* Each column of text makes room for what is left of a record, so longer ones are left to the other parsers. */
+#define MAX_RECORD (16 << 20)
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* The same numbers as in json_compiled.py. */
@@ -265,6 +268,8 @@ static enum status read_record(reader *r, cursor start, cursor stop, int64_t slo
     cursor p = skip_space(&r->span, start);
     if (p == stop)
         return BLANK;
+    if (stop - start > MAX_RECORD)
+        return IN_DOUBT;
     p = read_row(r, r->nodes, slot, p);
     return p != NULL && skip_space(&r->span, p) == stop ? READ : IN_DOUBT;
 }
