@@ -32,7 +32,8 @@ from flowrun.connectors.formats.records import assemble, batch_of, concat_decode
 from flowrun.connectors.formats.text_values import OddTextError
 from flowrun.core.schema import Schema
 
-_BLANK = np.isin(np.arange(256), (9, 13, 32))
+_BLANKS = b"\t\r "
+_BLANK = np.isin(np.arange(256), list(_BLANKS))
 """Byte → whether it is white space within a line of JSON."""
 _OPEN, _CLOSE = ord("{"), ord("}")
 _EXACT_RECORDS = 64
@@ -203,7 +204,7 @@ class JsonDecoder:
         documents: list[dict[str, Any]] = []
         bad: list[BadRecord] = []
         for i in range(len(chunk)):
-            record = chunk.record(i)
+            record = chunk.record(i).strip(_BLANKS)  # as _trim does, so that errors count characters from the same place
             if not record or record.isspace():
                 continue
             try:

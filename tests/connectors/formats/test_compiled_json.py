@@ -6,11 +6,9 @@ import json
 import math
 import os
 import random
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowrun.api.format import DecodedRecords, RecordChunk, lines_chunk, messages_chunk
+from flowrun.api.format import RecordChunk, lines_chunk, messages_chunk
 from flowrun.connectors.formats import json_compiled
 from flowrun.connectors.formats.json_compiled import (
     BLANK,
@@ -56,7 +54,8 @@ from flowrun.core.types import (
 )
 from tests.servers.needed import give_up
 
-from .test_odd_json import FIELDS, LINES, ODD_LINES, ODD_VALUES, SCHEMA, line, shown
+from .compiled_json import built, same
+from .test_odd_json import FIELDS, LINES, ODD_LINES, ODD_VALUES, SCHEMA, line
 
 NESTED = Schema.of(
     id=BIGINT,
@@ -76,17 +75,7 @@ NESTED_LINES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _built() -> Iterator[None]:
-    """The library of these very sources, whatever was built when flowrun was installed."""
-    if shutil.which(compiler()[0]) is None:
-        give_up("there is no C compiler")
-    folder = tempfile.mkdtemp()
-    build(Path(folder) / "json_columns.so", flags=("-Werror",))
-    patch = pytest.MonkeyPatch()
-    found = library(Path(folder) / "json_columns.so")
-    shutil.rmtree(folder)
-    patch.setattr(json_compiled, "library", lambda: found)
-    yield
-    patch.undo()
+    yield from built()
 
 
 def reader(schema: Schema, *, all_fields: bool = False) -> CompiledReader:
@@ -107,17 +96,6 @@ def column(kind: DataType, values: list[str]) -> tuple[pa.Array, list[int]]:
     found = reader(Schema.of(v=kind)).read(lines_chunk([f'{{"v": {v}}}'.encode() for v in values]))
     assert found is not None
     return found[0].column(0), found[1].tolist()
-
-
-def outcome(decoded: DecodedRecords) -> tuple[object, ...]:
-    decoded.columns.validate(full=True)
-    rows = [shown(c) for c in decoded.columns.columns]
-    return rows, decoded.records.tolist(), [(b.index, b.reason) for b in decoded.bad]
-
-
-def same(chunk: RecordChunk, schema: Schema, **options: bool) -> None:
-    with_it, without = (JsonDecoder(schema, compiled=compiled, **options) for compiled in (True, False))
-    assert outcome(with_it.decode(chunk)) == outcome(without.decode(chunk))
 
 
 def test_it_reads_what_is_plainly_right() -> None:
