@@ -204,7 +204,7 @@ class JsonDecoder:
         documents: list[dict[str, Any]] = []
         bad: list[BadRecord] = []
         for i in range(len(chunk)):
-            record = chunk.record(i).strip(_BLANKS)  # as _trim does, so that errors count characters from the same place
+            record = chunk.record(i).strip(_BLANKS)  # as _trim does: errors count characters from the same place
             if not record or record.isspace():
                 continue
             try:

@@ -88,7 +88,7 @@ def statuses(lines: list[bytes], schema: Schema, *, all_fields: bool = False) ->
     found = reader(schema, all_fields=all_fields).read(lines_chunk(lines))
     assert found is not None
     found[0].validate(full=True)
-    return found[1].tolist()
+    return list(map(int, found[1]))
 
 
 def column(kind: DataType, values: list[str]) -> tuple[pa.Array, list[int]]:
@@ -387,6 +387,7 @@ def test_chunks_of_mostly_odd_records_go_to_the_other_parsers_at_once() -> None:
     class Counted:
         def read(self, chunk: RecordChunk) -> object:
             read.append(len(chunk))
+            assert inner is not None
             return inner.read(chunk)
 
     decoder._compiled = Counted()  # type: ignore[assignment]
