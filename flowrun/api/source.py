@@ -239,6 +239,33 @@ class LooksAgain(Protocol):
         ...
 
 
+@runtime_checkable
+class HandsOutAtOnce(Protocol):
+    """An enumerator that waits for its readers, but can do without them where a batch or backfill reads each split by itself."""
+
+    def take_before(self, until_ms: int | None) -> Sequence[Split]:
+        """All splits that may have rows with an event time before `until_ms`, ms; None: all. They count as handed out.
+
+        Raises:
+            ConnectorError: there is no end to them.
+        """
+        ...
+
+
+@runtime_checkable
+class DividedByTime(Protocol):
+    """A source whose parts have the rows of ranges of event time, one after the other: it may end before a time, though it does not end."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether it is: if not, any part may have rows of any time."""
+        ...
+
+    def before(self, until_ms: int) -> Source:
+        """The source without the parts whose rows are not before `until_ms`, ms."""
+        ...
+
+
 class Source(Protocol):
     """A picklable description of an input; what a source transformation carries."""
 

@@ -138,14 +138,43 @@ def readings_of(plan: Plan, wanted: Backfill) -> list[Reading]:
     Raises:
         PipelineError: no source has event time, or one has no end.
     """
-    check_sources(plan)
-    return [reading_for(plan, part) for part in parts_of(plan, wanted.period, wanted.ranges)]
+    check_sources(plan, wanted.period.stop)
+    readings = [reading_for(plan, part) for part in parts_of(plan, wanted.period, wanted.ranges)]
+    if wanted.savepoint is None:
+        _check_reach(plan, readings)
+    return readings
 
 
-def check_sources(plan: Plan) -> None:
-    """Raise PipelineError unless a backfill can read the plan's sources: all have an end, and one at least has event time."""
+def _check_reach(plan: Plan, readings: list[Reading]) -> None:
+    """Raise PipelineError if rows behind the range are needed that only a part without end has."""
+    problems = []
+    for scan in walk_plan(plan):
+        if not isinstance(scan, Scan):
+            continue
+        known = [r.bounds[id(scan)].stop for r in readings if id(scan) in r.bounds]
+        stop = max((s for s in known if s is not None), default=None) if None not in known else None
+        if make_source(scan, stop).boundedness is Boundedness.UNBOUNDED:
+            moment = "later ones" if stop is None else f"those before {_moment_text(stop)}"
+            problems.append(
+                Diagnostic(
+                    f"source '{scan.table.name}': rows behind the range are needed, too ({moment}), but where they are there is no end",
+                    location=scan.hints.location,
+                    hint="end the range earlier, or bound the last source",
+                )
+            )
+    if problems:
+        raise PipelineError(problems)
+
+
+def check_sources(plan: Plan, until_ms: int | None = None) -> None:
+    """Raise PipelineError unless a backfill can read the plan's sources: all have an end, and one at least has event time.
+
+    Args:
+        plan: the plan.
+        until_ms: end of the range, ms: a source that is divided by time needs an end there; None: anywhere.
+    """
     scans = [node for node in walk_plan(plan) if isinstance(node, Scan)]
-    problems = [endless(s, plan.text) for s in scans if make_source(s).boundedness is Boundedness.UNBOUNDED]
+    problems = [endless(s, plan.text) for s in scans if make_source(s, until_ms).boundedness is Boundedness.UNBOUNDED]
     if not any(s.event_time for s in scans):
         names = ", ".join(sorted({f"'{s.table.name}'" for s in scans}))
         problems.append(

@@ -46,6 +46,7 @@ PLANNING = "planning"
 _LISTEN_EVERY_S = 0.25
 _BOUNDING = {
     "datagen": "give it 'number-of-rows'",
+    "hybrid": "bound its last source, e.g. 'live.scan.bounded.mode' = 'latest-offset'; or end a backfill at its 'switch-time' or earlier",
     "nexmark": "give it 'events.num'",
 }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import orjson
 
 from flowrun.api.changelog import ChangelogMode
-from flowrun.api.source import Boundedness, JsonValue, Split
+from flowrun.api.source import Boundedness, DividedByTime, JsonValue, Split
 from flowrun.connectors.filesystem.source import FileSource
 from flowrun.core.clock import SystemClock
 from flowrun.core.elements import CheckpointKind, CheckpointOptions
@@ -193,6 +193,13 @@ def _check_source(vertex: JobVertex) -> None:
             f"'{head.name}' reads rows that live in this process, which those who resume from a savepoint do not have",
             hint="put them into files, or leave the savepoint out",
         )
+    source: object = head.source
+    if isinstance(source, DividedByTime) and not source.is_divided:
+        raise UnsupportedPlanError(
+            f"'{head.name}' reads sources one after the other without a time for the switch: nothing says which of their rows are "
+            "those of the backfill",
+            hint="give it a switch-time, or leave the savepoint out",
+        )
     if head.source is None or head.source.boundedness is Boundedness.BOUNDED:
         return
     factory = head.factory
@@ -301,9 +308,10 @@ class _Run:
         """(a source's rows, the event time that they have reached)."""
         head = vertex.operators[0]
         assert head.source is not None
-        found = find_splits(head.source, vertex.parallelism, SystemClock())
-        # files end, also in a folder that is watched
-        ends = head.source.boundedness is Boundedness.BOUNDED or isinstance(head.source, FileSource)
+        found = find_splits(head.source, vertex.parallelism, SystemClock(), self._until_ms)
+        # files end, also in a folder that is watched, and so do the parts of a divided source whose splits are found
+        source: object = head.source
+        ends = head.source.boundedness is Boundedness.BOUNDED or isinstance(source, FileSource | DividedByTime)
         run = SourceRun(vertex, self._graph.settings, self._now_ms, self._until_ms, found.splits, ends)
         stage = self._keep(read_splits(self._session, run))
         notes = sorted(self._notes(stage, ReadSplit), key=lambda n: n.number)

@@ -149,7 +149,7 @@ class HybridEnumerator:
             enumerators[identifier].add_splits_back([unwrap(split) for split in group])
 
     def take_before(self, until_ms: int | None) -> list[Split]:
-        """Hand out all splits at once that may have rows with an event time before `until_ms` (None: all), without any reader.
+        """Hand out all splits that may have rows with an event time before `until_ms`, ms (None: all), without any reader.
 
         Raises:
             ConnectorError: there is no end to them.
@@ -162,9 +162,10 @@ class HybridEnumerator:
             if not enumerator.exhausted:
                 raise ConnectorError(
                     f"table '{self._name}': source '{part.identifier}' has no end",
-                    hint="bound it, or read rows up to the switch-time only",
+                    hint="bound it, or read rows before its switch-time only",
                 )
-            if self._is_last or (until_ms is not None and (self._left[1][0].begin_ms or until_ms) >= until_ms):
+            behind = None if self._is_last else self._left[1][0].begin_ms
+            if self._is_last or (until_ms is not None and behind is not None and behind >= until_ms):
                 return taken
             self._left.popleft()[1].close()
 

@@ -67,6 +67,11 @@ class HybridSource:
         found = [p.source.estimated_rows() if isinstance(p.source, KnowsRows) else None for p in self.parts]
         return None if None in found else sum(n or 0 for n in found)
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether the switches have times."""
+        return self.event_time is not None
+
     def before(self, until_ms: int) -> HybridSource:
         """The sources that have rows with an event time before `until_ms`; all of them if no switch has a time."""
         kept = tuple(p for p in self.parts if p.begin_ms is None or p.begin_ms < until_ms)

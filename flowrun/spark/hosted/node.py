@@ -145,7 +145,8 @@ class _HostedNode:
 
     def _read(self, vertex: JobVertex, source: Source) -> flows.Flow:
         """The rows of the node if it is itself a source."""
-        found = find_splits(source, 1, ManualClock(self._context.now_ms))
+        until_ms = self._context.range_of(self._node).stop
+        found = find_splits(source, 1, ManualClock(self._context.now_ms), until_ms)
         run = SourceRun(
             vertex, self._graph.settings, self._context.now_ms, splits=found.splits, tally=self._context.node_tally()
         )

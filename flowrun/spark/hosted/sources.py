@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.operator import InputStatus, SourceOperator
-from flowrun.api.source import JsonValue, Source, Split
+from flowrun.api.source import HandsOutAtOnce, JsonValue, Source, Split
 from flowrun.connectors.formats.record_hints import leave_warnings_to_others
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
@@ -89,12 +89,19 @@ class SourceRun:
         return DEAD_LETTER_SCHEMA if self.letters else self.vertex.operators[0].schema
 
 
-def find_splits(source: Source, parallelism: int, clock: Clock) -> FoundSplits:
-    """All splits that a source's enumerator finds now. It blocks on I/O."""
+def find_splits(source: Source, parallelism: int, clock: Clock, until_ms: int | None = None) -> FoundSplits:
+    """All splits that a source's enumerator finds now; of a source that is divided by time those with rows before `until_ms` (None: all).
+
+    It blocks on I/O.
+    """
     enumerator = source.create_enumerator(parallelism, clock)
     try:
         enumerator.start()
+        at_once: object = enumerator
         splits: list[Split] = []
+        if isinstance(at_once, HandsOutAtOnce):
+            splits += at_once.take_before(until_ms)
+            return FoundSplits(tuple(splits), enumerator.snapshot())
         while True:
             found = [s for s in (enumerator.next_split(subtask) for subtask in range(parallelism)) if s is not None]
             if not found:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from flowrun.api.operator import InputStatus, TimerHandle
-from flowrun.api.source import Boundedness, ReaderContext, Source, Split
+from flowrun.api.source import Boundedness, HandsOutAtOnce, ReaderContext, Source, Split
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.elements import RecordBatch
 from flowrun.errors import ConnectorError, UnsupportedPlanError
@@ -34,7 +34,10 @@ def find_splits(source: Source, place: str) -> list[Split]:
         enumerator = source.create_enumerator(1, SystemClock())
         try:
             enumerator.start()
+            at_once: object = enumerator
             splits: list[Split] = []
+            if isinstance(at_once, HandsOutAtOnce):
+                splits += at_once.take_before(None)
             while (split := enumerator.next_split(0)) is not None:
                 splits.append(split)
             if not enumerator.exhausted:

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.connector import Comparison, PushedFilter
-from flowrun.api.source import Source
+from flowrun.api.source import DividedByTime, Source
 from flowrun.connectors.filesystem.source import FileSource
 from flowrun.core.elements import RowKind
 from flowrun.core.record import record
@@ -72,11 +72,19 @@ def read_changes(node: Scan, context: Context) -> SparkFrame:
     return replace(frame, data=frame.data.selectExpr("*", f"CAST(0 AS TINYINT) AS {quoted(KIND)}"))
 
 
-def make_source(node: Scan) -> Source:
-    """The source of a scan, as a batch reads it (see `as_it_is`)."""
+def make_source(node: Scan, until_ms: int | None = None) -> Source:
+    """The source of a scan, as a batch reads it (see `as_it_is`).
+
+    Args:
+        node: the scan.
+        until_ms: event time from which on no row is needed, ms: of a source that is divided by time the parts from there on are left out.
+    """
     table = as_it_is(node.table)
     try:
-        return create_source(table, node.physical, node.declared, node.filters)
+        source: object = create_source(table, node.physical, node.declared, node.filters)
+        if until_ms is not None and isinstance(source, DividedByTime):
+            source = source.before(until_ms)
+        return cast("Source", source)
     except OptionError as error:
         problem = Diagnostic(f"source '{table.name}': {error.message}", location=node.hints.location, hint=error.hint)
         raise PipelineError([problem]) from error
@@ -90,7 +98,7 @@ def as_it_is(table: TableReference) -> TableReference:
 
 
 def _read(node: Scan, context: Context, *, ordered: bool) -> Physical:
-    source = make_source(node)
+    source = make_source(node, context.range_of(node).stop)
     native = _NATIVE.get(source.format_name) if isinstance(source, FileSource) else None
     if native is not None and isinstance(source, FileSource) and not context.exact:
         try:
