@@ -15,6 +15,8 @@ from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_source
 
 SCHEMA = Schema.of(id=BIGINT, ts=timestamp(3))
+BEGIN_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z, from which seconds are counted."""
 TIME = ColumnRef(SCHEMA.types[1], 1, "ts")
 
 

@@ -17,15 +17,13 @@ from flowrun.core.row_errors import OnError
 from flowrun.errors import OptionError, PipelineError
 from flowrun.masking import masked
 from flowrun.runners.compile import compile_pipeline
-from tests.connectors.hybrid.tables import files, reference, source, stamp
+from tests.connectors.hybrid.tables import BEGIN_MS, files, reference, source, stamp
 
 TOPIC = {
     "live.connector": "kafka", "live.topic": "t", "live.properties.bootstrap.servers": "127.0.0.1:1", "live.format": "json",
 }  # fmt: skip
 EARLIEST = {"live.scan.startup.mode": "earliest-offset"}
 SWITCH = {"switch-time": stamp(600)}
-SECOND_MS = 1_767_225_600_000
-"""2026-01-01T00:00:00Z."""
 
 
 @pytest.fixture
@@ -38,21 +36,21 @@ def test_the_switch_time_bounds_both_sources(old: dict[str, str]) -> None:
     made = source(reference("history,live", old, TOPIC, SWITCH))
     history, live = made.parts
     assert (history.begin_ms, history.end_ms, live.begin_ms, live.end_ms) == (
-        None, SECOND_MS + 600_000, SECOND_MS + 600_000, None,
+        None, BEGIN_MS + 600_000, BEGIN_MS + 600_000, None,
     )  # fmt: skip
     assert isinstance(live.source, KafkaSource)
     assert live.source.scan.startup.mode is ScanMode.TIMESTAMP
-    assert live.source.scan.startup.timestamp_ms == SECOND_MS + 300_000, "five minutes earlier"
+    assert live.source.scan.startup.timestamp_ms == BEGIN_MS + 300_000, "five minutes earlier"
     assert isinstance(history.source, FileSource)
     (hint,) = history.source.request.filters
-    assert (hint.column, hint.comparison, hint.value) == ("ts", Comparison.LT, SECOND_MS + 600_000)
+    assert (hint.column, hint.comparison, hint.value) == ("ts", Comparison.LT, BEGIN_MS + 600_000)
     assert made.boundedness is Boundedness.UNBOUNDED
 
 
 def test_the_slack_says_how_much_earlier_messages_are_read(old: dict[str, str]) -> None:
     made = source(reference("history,live", old, TOPIC, SWITCH, switch_slack="90 s"))
     assert isinstance(made.parts[1].source, KafkaSource)
-    assert made.parts[1].source.scan.startup.timestamp_ms == SECOND_MS + 510_000
+    assert made.parts[1].source.scan.startup.timestamp_ms == BEGIN_MS + 510_000
 
 
 def test_without_a_switch_time_sources_begin_and_end_where_they_say(old: dict[str, str]) -> None:
