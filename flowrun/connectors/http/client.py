@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -176,7 +178,7 @@ class HttpClient:
             return self._problem(f"the proxy refuses: {error}", "check the option 'proxy'", error)
         if isinstance(error, self._httpx.ConnectError):
             return self._problem(
-                f"the server cannot be reached: {error or type(error).__name__}",
+                f"the server cannot be reached: {_reason(error)}",
                 "check that it runs, and the option 'url'",
                 error,
                 retried=True,
@@ -313,11 +315,27 @@ def _remedy(status: int) -> str | None:
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    return next((e for e in _origins(error) if isinstance(e, ssl.SSLError)), None)
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says of a connection that was not made."""
+    found = [e for e in _origins(error) if isinstance(e, OSError) and e.errno]
+    if not found:
+        return str(error) or type(error).__name__
+    last = found[-1]
+    return str(last.strerror) if isinstance(last, socket.gaierror) else os.strerror(last.errno or 0)
+
+
+def _origins(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it came from; of several at once the first."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
-        if isinstance(current, ssl.SSLError):
-            return current
         seen.add(id(current))
-        current = current.__cause__ or current.__context__
-    return None
+        yield current
+        current = (
+            current.exceptions[0]
+            if isinstance(current, BaseExceptionGroup)
+            else current.__cause__ or current.__context__
+        )

@@ -26,7 +26,9 @@ ENDPOINT_OPTIONS = (
         required=True,
     ),
     Option(
-        "headers.#", OptionType.STRING, "A header of every request: headers.X-Api-Key. Take secrets from ${secret:…}."
+        "headers.#",
+        OptionType.STRING,
+        "A header of every request: headers.X-Api-Key. Write secrets as ${secret:env:NAME}.",
     ),
     Option("username", OptionType.STRING, "Who logs in (Basic authentication)."),
     Option("password", OptionType.STRING, "The password that goes with `username`.", secret=True),

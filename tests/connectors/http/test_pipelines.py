@@ -19,7 +19,7 @@ import pytest
 from tests.connectors.http.die_at import COMMIT_PHASES
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import ROOT, run_file
-from tests.recovery.chaos import command, kill_rounds, run_to_end
+from tests.recovery.chaos import command, run_to_end
 from tests.servers.http import HttpServer, Received, Reply
 
 pytestmark = pytest.mark.exhaustive
@@ -116,9 +116,22 @@ def test_a_kill_while_requests_are_on_their_way(http_server: HttpServer, tmp_pat
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(60, marks=pytest.mark.soak)])
-def test_kills_at_random_times(http_server: HttpServer, tmp_path: Path, rounds: int) -> None:
-    job = ChaoticJob(http_server, tmp_path, rows=rounds * 500, rate=500, mode="json-array")
-    kill_rounds(tmp_path, job.file, random.Random(rounds), rounds=rounds, longest_s=3)
+def test_kills_at_random_requests(http_server: HttpServer, tmp_path: Path, rounds: int) -> None:
+    job = ChaoticJob(http_server, tmp_path, rows=max(1_000, 200 * rounds), rate=500, mode="json-array")
+    chance = random.Random(rounds)
+    for _ in range(rounds):
+        last = len(http_server.received) + chance.randrange(1, 60)
+        process = subprocess.Popen(command(tmp_path, job.file, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+        def kill_at_the_last(_: Received, process: subprocess.Popen[bytes] = process, last: int = last) -> Reply:
+            if len(http_server.received) >= last:
+                process.kill()
+            return Reply()
+
+        http_server.answer = kill_at_the_last
+        said = process.communicate(timeout=240)[1]
+        assert process.returncode in (0, -9), said
+    http_server.answer = lambda _: Reply()
     run_to_end(tmp_path, job.file)
     job.check()
 
