@@ -19,6 +19,7 @@ import pytest
 from flowrun.core import types as t
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, JobCancelledError
+from flowrun.masking import masked
 from flowrun.testing.connector_conformance import check_sink, writer_context
 from tests.connectors.http.tables import batch, sink, write
 from tests.runtime.rpc.certificates import needs_openssl
@@ -60,6 +61,20 @@ def test_headers_and_credentials_go_with_every_request(http_server: HttpServer) 
     assert "authorization" not in own
     assert own["content-type"] == "text/x"
     assert bearer["content-type"] == "application/json"
+
+
+def test_a_proxy_is_gone_through_if_it_is_named_and_only_then(
+    http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    send(http_server)
+    proxy = http_server.url.replace("//", "//ann:hidden-word@")
+    made = sink(SCHEMA, {"url": "http://elsewhere.invalid/rows", "proxy": proxy, "bearer-token": "word"})
+    write(made, batch(SCHEMA, id=[7], name=["x"]))
+    request = http_server.received[-1]
+    assert (request.path, request.json()["id"]) == ("http://elsewhere.invalid/rows", 7)
+    assert request.headers["proxy-authorization"] == "Basic YW5uOmhpZGRlbi13b3Jk"
+    assert masked(f"through {proxy}") == f"through {http_server.url.replace('//', '//ann:***@')}"
 
 
 def test_passing_failures_are_tried_again_under_the_same_key(http_server: HttpServer) -> None:
