@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from flowrun.connectors.formats.arrow_fit import MisfitError as ArrowMisfit
 from flowrun.connectors.formats.arrow_fit import fit_column
+from flowrun.connectors.formats.text_values import is_textual, parse_text
 from flowrun.connectors.jdbc.relation import Dialect, MisfitError, Relation, Selection
 from flowrun.core.schema import Field
 from flowrun.core.types import DataType, TypeRoot
@@ -91,13 +92,20 @@ def _check_years(values: pa.Array, field: Field, relation: Relation) -> None:
 
 
 def fit_array(values: pa.Array, declared: DataType) -> pa.Array:
-    """The values as the declared type; texts of decimals are read.
+    """The values as the declared type: texts of numbers, dates and times are read, integers are booleans, doubles become floats.
 
     Raises:
         ArrowInvalid: a value is none of the type.
     """
-    if declared.root is TypeRoot.DECIMAL and pa.types.is_string(values.type):
-        return pc.cast(values, declared.arrow)
+    if pa.types.is_string(values.type) and not declared.is_character and is_textual(declared):
+        parsed = parse_text(values, declared)
+        if parsed.bad:
+            raise pa.ArrowInvalid(next(iter(parsed.bad.values())))
+        return parsed.values
+    if declared.root is TypeRoot.BOOLEAN and pa.types.is_integer(values.type):
+        return pc.cast(values, pa.bool_())
+    if declared.root is TypeRoot.FLOAT and pa.types.is_float64(values.type):
+        return pc.cast(values, pa.float32())
     if declared.root is TypeRoot.ARRAY and declared.children[0].root is TypeRoot.DECIMAL:
         elements = fit_array(values.values, declared.children[0])
         mask = values.is_null() if values.null_count else None

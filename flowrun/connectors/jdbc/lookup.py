@@ -8,7 +8,7 @@ from flowrun.api.lookup import FoundRows, Lookup, LookupContext
 from flowrun.connectors.asked_keys import AskedKeys
 from flowrun.connectors.jdbc.dialects import dialect_of
 from flowrun.connectors.jdbc.fitting import fitted, selection_of
-from flowrun.connectors.jdbc.relation import Access, Dialect, ReadSession, Relation, Selection
+from flowrun.connectors.jdbc.relation import Access, Dialect, MisfitError, ReadSession, Relation, Selection
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError
@@ -27,6 +27,13 @@ class JdbcLookupSource:
     access: Access
     schema: Schema
     keys: Schema
+
+    @property
+    def in_process_remedy(self) -> str:
+        """What lets it be read in several processes."""
+        return (
+            f"if nobody writes to it, say that: 'url' = 'jdbc:{self.access.address.scheme}:path;access_mode=READ_ONLY'"
+        )
 
     @property
     def in_process(self) -> bool:
@@ -59,11 +66,23 @@ class JdbcLookup:
             try:
                 relation = session.describe()
                 selection = selection_of(self._dialect, relation, self._fields)
+                self._check_keys(relation)
             except BaseException:
                 session.close()
                 raise
             self._session, self._relation, self._selection = session, relation, selection
         return self._session, self._relation, self._selection
+
+    def _check_keys(self, relation: Relation) -> None:
+        for key in self._source.keys:
+            column = relation.column(key.name)
+            try:
+                self._dialect.check_key(column, key.type)
+            except MisfitError as error:
+                raise ConnectorError(
+                    f"column '{key.name}' of {relation.name} is {column.shown}, by which a {key.type} cannot be looked up",
+                    hint=str(error),
+                ) from None
 
     def find(self, keys: pa.RecordBatch) -> FoundRows:
         """The rows with these keys.

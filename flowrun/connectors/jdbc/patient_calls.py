@@ -45,7 +45,7 @@ class PatientCalls:
 
     Args:
         name: of the thread.
-        silence_s: how long a call may take, s.
+        silence_s: how long a call may take, s; None: as long as it takes.
         what: the outside system, for messages.
         release: lets go of the connection; runs in the thread, as the last thing it does.
         interrupt: makes a call that is under way come back sooner, if that is possible; must not block.
@@ -54,7 +54,7 @@ class PatientCalls:
     def __init__(
         self,
         name: str,
-        silence_s: float,
+        silence_s: float | None,
         what: str,
         release: Callable[[], None],
         interrupt: Callable[[], None] = lambda: None,

@@ -100,6 +100,7 @@ class Relation:
         pieces: what to read to have all rows.
         unique_keys: the columns of each unique index.
         place: the expression for the place of a row in its piece; empty: rows have none.
+        ignores_case: whether the database holds names equal that differ in case only.
     """
 
     name: str
@@ -107,14 +108,17 @@ class Relation:
     pieces: tuple[Piece, ...] = ()
     unique_keys: tuple[frozenset[str], ...] = ()
     place: str = ""
+    ignores_case: bool = False
 
     def column(self, name: str) -> ServerColumn:
-        """The column that a declared name stands for: this spelling, else the same in lower case.
+        """The column that a declared name stands for: this spelling, else the same in lower case, or in any if the database ignores that.
 
         Raises:
             ConnectorError: there is none; lists near matches.
         """
         found = self.columns.get(name) or self.columns.get(name.lower())
+        if found is None and self.ignores_case:
+            found = next((c for n, c in self.columns.items() if n.lower() == name.lower()), None)
         if found is None:
             raise ConnectorError(
                 f"table {self.name} has no column '{name}'",
@@ -160,6 +164,12 @@ class Scan:
     upper: int | None = None
     after: int | None = None
     conditions: tuple[str, ...] = ()
+
+    @property
+    def by_row_id(self) -> tuple[str, ...]:
+        """The conditions for places and units, where both are the ids of rows."""
+        ends = ((">=", self.lower), ("<", self.upper), (">", self.after))
+        return tuple(f"{self.place} {comparison} {value}" for comparison, value in ends if value is not None)
 
 
 class MisfitError(ValueError):
@@ -253,6 +263,14 @@ class Dialect(Protocol):
 
     def quoted(self, name: str) -> str:
         """A name as a query has it."""
+        ...
+
+    def check_column(self, column: ServerColumn, declared: DataType) -> None:
+        """Pass if the database keeps values of a type as they are, or refuses them, in a column. Raises MisfitError."""
+        ...
+
+    def check_key(self, column: ServerColumn, declared: DataType) -> None:
+        """Pass if rows can be looked up by a column. Raises MisfitError."""
         ...
 
     def describe(self, access: Access) -> Relation:

@@ -17,7 +17,7 @@ from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.jdbc.dialects import dialect_of
-from flowrun.connectors.jdbc.relation import Access, Relation, WriteSession
+from flowrun.connectors.jdbc.relation import Access, Dialect, MisfitError, Relation, WriteSession
 from flowrun.connectors.newest_rows import key_numbers
 from flowrun.connectors.staged.commit import STAGED_SHAPE, StagedCommit, StagedCommitter
 from flowrun.connectors.staged.writer import StagedWriter
@@ -101,18 +101,26 @@ class JdbcSink:
         Raises:
             ConnectorError: there is no such table, it lacks a column, or has no unique key like the declared one.
         """
-        session = dialect_of(self.access.address.scheme).open_writer(self.access)
+        dialect = dialect_of(self.access.address.scheme)
+        session = dialect.open_writer(self.access)
         try:
-            _check_table(session.describe(), self.schema, self.primary_key)
+            _check_table(dialect, session.describe(), self.schema, self.primary_key)
         except BaseException:
             session.close()
             raise
         return session
 
 
-def _check_table(relation: Relation, schema: Schema, primary_key: Sequence[str]) -> None:
+def _check_table(dialect: Dialect, relation: Relation, schema: Schema, primary_key: Sequence[str]) -> None:
     for field in schema:
-        relation.column(field.name)
+        column = relation.column(field.name)
+        try:
+            dialect.check_column(column, field.type)
+        except MisfitError as error:
+            raise ConnectorError(
+                f"column '{field.name}' of {relation.name} is {column.shown}, into which {field.type} cannot be written",
+                hint=str(error) or "declare the type that the column has, and CAST to it",
+            ) from None
     key = frozenset(relation.column(n).name for n in primary_key)
     if key and key not in relation.unique_keys:
         listed = ", ".join(primary_key)

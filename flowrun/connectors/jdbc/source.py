@@ -115,6 +115,13 @@ class JdbcSource:
         return dialect_of(self.access.address.scheme)
 
     @property
+    def in_process_remedy(self) -> str:
+        """What lets it be read in several processes."""
+        return (
+            f"if nobody writes to it, say that: 'url' = 'jdbc:{self.access.address.scheme}:path;access_mode=READ_ONLY'"
+        )
+
+    @property
     def in_process(self) -> bool:
         """Whether the database is open in one process at a time."""
         return self.dialect.in_process(self.access)

@@ -74,14 +74,14 @@ class JdbcCatalog:
         except OptionError as error:
             message = error.message.replace("'url'", "'base-url'").replace("/database", "")
             raise OptionError("base-url", message, hint=error.hint) from None
+        if address.scheme != _SCHEME:
+            raise OptionError("base-url", f"there are no catalogs of jdbc:{address.scheme}: yet", hint="PostgreSQL has")
         if given.database:
             raise OptionError(
                 "base-url",
                 f"option 'base-url' ends with the database '{given.database}'",
                 hint=f"leave it out: 'default-database' = '{given.database}'",
             )
-        if address.scheme != _SCHEME:
-            raise OptionError("base-url", f"there are no catalogs of jdbc:{address.scheme}: yet", hint="PostgreSQL has")
         return address.schema.split(",")[0].strip().strip('"') if address.schema else None
 
     def _url(self, database: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowrun.connectors.jdbc.address import Address
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, server_name, translated
-from flowrun.connectors.jdbc.postgres.texts import identifier
+from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.connectors.postgres_cdc.log_places import parse_lsn
 from flowrun.core.record import record

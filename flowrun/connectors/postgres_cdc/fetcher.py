@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from flowrun.api.source import JsonValue
 from flowrun.connectors.jdbc.postgres.connecting import translated
-from flowrun.connectors.jdbc.postgres.texts import identifier, literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.chunks import Chunk, cut, joined, left_to_read
 from flowrun.connectors.postgres_cdc.database import CapturedTable, prepare, session, slot_state
 from flowrun.connectors.postgres_cdc.log_places import format_lsn

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, conninfo_value
-from flowrun.connectors.jdbc.postgres.texts import identifier, literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.copying import read_copy
 from flowrun.connectors.postgres_cdc.database import NEEDED_BY, SETTINGS, CapturedTable
 from flowrun.connectors.postgres_cdc.log_places import format_lsn, parse_lsn

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
-from flowrun.connectors.jdbc.postgres.texts import identifier, literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.chunks import Chunk, Piece, pieces_of
 from flowrun.connectors.postgres_cdc.copying import read_copy
 from flowrun.connectors.postgres_cdc.database import NEEDED_BY, CapturedTable, session

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowrun.api.table_catalog import StoredColumn, StoredTable
 from flowrun.connectors.jdbc.postgres.describing import Run
-from flowrun.connectors.jdbc.postgres.texts import identifier, literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.core.types import (
     BIGINT,
     BOOLEAN,

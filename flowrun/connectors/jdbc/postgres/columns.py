@@ -6,7 +6,7 @@ is at it, and exact.
 
 from __future__ import annotations
 
-from flowrun.connectors.jdbc.postgres.texts import identifier
+from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import MisfitError, ServerColumn
 from flowrun.core.types import DataType, TypeRoot
 

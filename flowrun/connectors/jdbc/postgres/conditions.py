@@ -7,17 +7,16 @@ for a range of the column's values. What cannot be said so is not said.
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from contextlib import suppress
 
 from flowrun.api.connector import Comparison, PushedFilter
+from flowrun.connectors.jdbc.moments import day_text, millisecond_range, of_millisecond
 from flowrun.connectors.jdbc.postgres.columns import INTEGERS, keeps_digits
-from flowrun.connectors.jdbc.postgres.texts import identifier, literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.jdbc.relation import ServerColumn
 from flowrun.core.types import DataType, TypeRoot
 
-_EPOCH = dt.datetime(1970, 1, 1)
 _COLLATED = ("text", "varchar")
 
 
@@ -40,7 +39,8 @@ def condition(column: ServerColumn, declared: DataType, pushed: PushedFilter) ->
     if declared.is_timestamp and isinstance(value, int) and kind in ("timestamp", "timestamptz"):
         return _of_time(name, kind, comparison, value)
     if declared.root is TypeRoot.DATE and isinstance(value, int) and kind == "date":
-        return _of_date(name, comparison, value)
+        day = day_text(value)
+        return None if day is None else f"{name} {comparison.value} date '{day}'"
     if declared.is_integer and isinstance(value, int) and (kind in INTEGERS or kind == "numeric"):
         return f"{name} {comparison.value} {value}"
     if declared.root is TypeRoot.DECIMAL and kind in (*INTEGERS, "numeric"):
@@ -69,29 +69,10 @@ def _of_text(name: str, kind: str, comparison: Comparison, value: str) -> str | 
     return None
 
 
-def _of_date(name: str, comparison: Comparison, days: int) -> str | None:
-    try:
-        day = _EPOCH.date() + dt.timedelta(days=days)
-    except OverflowError:
-        return None
-    return f"{name} {comparison.value} date '{day.isoformat()}'"
-
-
 def _of_time(name: str, kind: str, comparison: Comparison, milliseconds: int) -> str | None:
-    """The values that read as this one begin with it and end before the next millisecond."""
-    try:
-        first = _EPOCH + dt.timedelta(milliseconds=milliseconds)
-        end = first + dt.timedelta(milliseconds=1)
-    except OverflowError:
+    found = millisecond_range(milliseconds)
+    if found is None:
         return None
     zone = "+00" if kind == "timestamptz" else ""
-    begin, stop = (f"{kind} '{t.isoformat(sep=' ', timespec='milliseconds')}{zone}'" for t in (first, end))
-    match comparison:
-        case Comparison.EQ:
-            return f"{name} >= {begin} AND {name} < {stop}"
-        case Comparison.LE:
-            return f"{name} < {stop}"
-        case Comparison.LT | Comparison.GE | Comparison.GT:
-            return f"{name} {comparison.value} {begin}"
-        case _:
-            return None
+    begin, stop = (f"{kind} '{t}{zone}'" for t in found)
+    return of_millisecond(name, comparison, begin, stop)

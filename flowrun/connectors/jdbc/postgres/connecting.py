@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from flowrun.api.client_library import ClientLibrary
-from flowrun.connectors.jdbc.postgres.texts import identifier
+from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.errors import ConnectorError, DataError, FlowrunError
 

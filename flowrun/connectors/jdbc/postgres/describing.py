@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowrun.connectors.jdbc.postgres.queries import PLACE
-from flowrun.connectors.jdbc.postgres.texts import identifier, literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.jdbc.relation import Piece, Relation, ServerColumn
 from flowrun.errors import ConnectorError, did_you_mean
 

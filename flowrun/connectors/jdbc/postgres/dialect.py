@@ -14,8 +14,8 @@ from flowrun.api.sink import RowCheck
 from flowrun.connectors.jdbc.postgres import columns, conditions
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
 from flowrun.connectors.jdbc.postgres.reading import PostgresReader
-from flowrun.connectors.jdbc.postgres.texts import identifier
 from flowrun.connectors.jdbc.postgres.writing import PostgresWriter
+from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access, MisfitError, ReadSession, Relation, ServerColumn, WriteSession
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
@@ -46,6 +46,12 @@ class PostgresDialect:
     def quoted(self, name: str) -> str:
         """The name as itself."""
         return identifier(name)
+
+    def check_column(self, column: ServerColumn, declared: DataType) -> None:
+        """COPY refuses what is no text of the column's type."""
+
+    def check_key(self, column: ServerColumn, declared: DataType) -> None:
+        """The server compares all types."""
 
     def describe(self, access: Access) -> Relation:
         """Looks at the table over psycopg: ADBC takes several times as long to connect."""

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.connectors.jdbc.postgres import columns
-from flowrun.connectors.jdbc.postgres.texts import array_literal, identifier, literal
+from flowrun.connectors.jdbc.postgres.texts import array_literal
+from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.jdbc.relation import Relation, Scan, Selection, ServerColumn
 from flowrun.core.types import DataType
 

@@ -17,24 +17,6 @@ _CSV = pa_csv.WriteOptions(include_header=False, quoting_style="needed")
 TRUE, FALSE = "t", "f"
 
 
-def literal(text: str) -> str:
-    r"""A text as a literal, whatever is in it, where `standard_conforming_strings` is on.
-
-    >>> literal("it's")
-    "'it''s'"
-    """
-    return "'" + text.replace("'", "''") + "'"
-
-
-def identifier(name: str) -> str:
-    """A name as itself.
-
-    >>> identifier('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
-
-
 def copy_lines(rows: pa.RecordBatch, deletes: Bools | None = None) -> bytes:
     r"""Rows as lines of `COPY … (FORMAT csv)`: NULL is nothing, an empty text is quoted.
 

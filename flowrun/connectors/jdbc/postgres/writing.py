@@ -13,7 +13,8 @@ import pyarrow as pa
 from flowrun.connectors.jdbc.patient_calls import PatientCalls
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT, NEEDED_BY, conninfo, server_name, settings, translated
 from flowrun.connectors.jdbc.postgres.describing import Rows, describe
-from flowrun.connectors.jdbc.postgres.texts import copy_lines, identifier
+from flowrun.connectors.jdbc.postgres.texts import copy_lines
+from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access, Relation
 from flowrun.core.arrays import Bools
 
