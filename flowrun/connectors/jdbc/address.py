@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import field
 from urllib.parse import unquote
 
+from flowrun.connectors.jdbc.file_addresses import duckdb_location, sqlite_location
 from flowrun.core.record import record
 from flowrun.errors import OptionError, did_you_mean
 
-SCHEMES = ("postgresql",)
-"""The databases that there is code for."""
+FORMS = {
+    "postgresql": "jdbc:postgresql://host:port/database",
+    "duckdb": "jdbc:duckdb:path",
+    "sqlite": "jdbc:sqlite:path",
+}
+"""The databases that there is code for, and the form of their URLs."""
 
 _POSTGRES = {
     "sslmode": "sslmode",
@@ -48,9 +53,9 @@ class Address:
     """What a JDBC URL says.
 
     Attributes:
-        scheme: one of `SCHEMES`.
-        database: the name of the database.
-        parameters: what libpq is told, by its own names.
+        scheme: one of `FORMS`.
+        database: the name of the database, or the path of its file.
+        parameters: what the client library is told, by its own names.
         schema: where tables are that are named without one; None: the server's own default.
         user: of the URL's parameters.
         password: of the URL's parameters; shown nowhere.
@@ -65,6 +70,11 @@ class Address:
     password: str | None = field(default=None, repr=False)
     silence_s: float | None = None
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the database is a file and no server."""
+        return self.scheme in ("duckdb", "sqlite")
+
 
 def parse_address(url: str) -> Address:
     """What a URL says.
@@ -77,10 +87,20 @@ def parse_address(url: str) -> Address:
     """
     start, _, rest = url.partition(":")
     scheme, _, location = rest.partition(":")
-    if start != "jdbc" or scheme not in SCHEMES:
+    if start != "jdbc" or scheme not in FORMS:
         shown = f"{start}:{scheme}:…" if start == "jdbc" else "something else"
-        raise OptionError("url", f"option 'url' expects jdbc:postgresql://host:port/database, got {shown}")
-    return _postgres_address(location)
+        raise OptionError(
+            "url",
+            f"option 'url' expects {FORMS['postgresql']}, {FORMS['duckdb']} or {FORMS['sqlite']}, got {shown}",
+            hint="tables of other databases come by a change log ('debezium-json'), or by files that the database writes",
+        )
+    match scheme:
+        case "duckdb":
+            return Address(scheme, *duckdb_location(location))
+        case "sqlite":
+            return Address(scheme, *sqlite_location(location))
+        case _:
+            return _postgres_address(location)
 
 
 def _postgres_address(location: str) -> Address:

@@ -7,6 +7,7 @@ from typing import cast
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.source import Delivery
 from flowrun.connectors.jdbc.address import parse_address
+from flowrun.connectors.jdbc.dialects import dialect_of
 from flowrun.connectors.jdbc.lookup import JdbcLookupSource
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
 from flowrun.connectors.jdbc.relation import Access
@@ -24,7 +25,7 @@ CONNECTION_OPTIONS = (
     Option(
         "url",
         OptionType.STRING,
-        "The database: jdbc:postgresql://host:port/database, perhaps with parameters behind a question mark.",
+        "The database: jdbc:postgresql://host:port/database, jdbc:duckdb:path or jdbc:sqlite:path, perhaps with parameters behind it.",
         required=True,
     ),
     Option(
@@ -39,7 +40,7 @@ CONNECTION_OPTIONS = (
     Option(
         "connection.max-retry-timeout",
         OptionType.DURATION,
-        "How long a server may leave a call without any answer before its connection is given up.",
+        "How long a server may leave a call without any answer before its connection is given up; of a file, how long it may be locked.",
         default=60_000,
         minimum=1_000,
     ),
@@ -103,6 +104,12 @@ def _access(options: Options) -> Access:
     user, password = (cast("str | None", options.get(name)) for name in ("username", "password"))
     if password is not None and user is None:
         raise OptionError("username", "option 'password' needs option 'username'")
+    if user is not None and address.is_file:
+        raise OptionError(
+            "username",
+            f"jdbc:{address.scheme}: is a file, which has no users",
+            hint="leave 'username' and 'password' out",
+        )
     silence_s = address.silence_s or options.integer("connection.max-retry-timeout") / 1000
     access = Access(address, options.text("table-name"), user, password, silence_s)
     access.learn_secrets()
@@ -154,14 +161,16 @@ def _create_sink(table: TableDefinition) -> JdbcSink:
         options.integer("sink.buffer-flush.interval"),
         options.integer("sink.max-retries"),
     )
+    access = _access(options)
+    dialect_of(access.address.scheme).check_written(table.schema)
     exactly = options.text("sink.delivery-guarantee") == _EXACTLY_ONCE
     delivery = Delivery.EXACTLY_ONCE if exactly else Delivery.AT_LEAST_ONCE
-    return JdbcSink(_access(options), table.schema, table.primary_key, limits, delivery)
+    return JdbcSink(access, table.schema, table.primary_key, limits, delivery)
 
 
 CONNECTOR = Connector(
     name="jdbc",
-    summary="Tables of PostgreSQL: read, looked up in, and written.",
+    summary="Tables of PostgreSQL, DuckDB and SQLite: read, looked up in, and written.",
     source_options=SOURCE_OPTIONS,
     sink_options=SINK_OPTIONS,
     lookup_options=CONNECTION_OPTIONS,
@@ -173,6 +182,7 @@ CONNECTOR = Connector(
     client=CLIENT,
     notes=(
         "A sink with a PRIMARY KEY replaces and deletes rows by it, one without only adds rows. "
-        "A lookup asks one query for all keys of a batch. Batches on Spark read and write the same tables."
+        "A lookup asks one query for all keys of a batch. Batches on Spark read and write the same tables. "
+        "DuckDB needs no package more, SQLite pip install 'flowrun-streaming[sqlite]'."
     ),
 )

@@ -9,10 +9,12 @@ from flowrun.connectors.jdbc.relation import Dialect
 
 _DIALECTS = {
     "postgresql": "flowrun.connectors.jdbc.postgres.dialect:PostgresDialect",
+    "duckdb": "flowrun.connectors.jdbc.duckdb.dialect:DuckDbDialect",
+    "sqlite": "flowrun.connectors.jdbc.sqlite.dialect:SqliteDialect",
 }
 
 
 def dialect_of(scheme: str) -> Dialect:
-    """The dialect of a scheme of `address.SCHEMES`."""
+    """The dialect of a scheme of `address.FORMS`."""
     module, _, name = _DIALECTS[scheme].partition(":")
     return cast(Dialect, getattr(importlib.import_module(module), name)())
