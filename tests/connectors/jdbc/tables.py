@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
@@ -25,10 +25,22 @@ from tests.servers.postgres import PostgresDatabase
 CHUNK = 1000
 
 
-def options_of(database: PostgresDatabase, table: str, **more: object) -> dict[str, object]:
+class Database(Protocol):
+    """What tests have tables in."""
+
+    @property
+    def jdbc_url(self) -> str: ...
+
+    def execute(self, text: str) -> list[tuple[Any, ...]]:
+        """The rows of the last of some statements."""
+        ...
+
+
+def options_of(database: Database, table: str, **more: object) -> dict[str, object]:
     """What a user's table has; keyword arguments have _ for - and __ for a dot."""
     named = {name.replace("__", ".").replace("_", "-"): value for name, value in more.items()}
-    who = {"username": database.user, "password": database.password}
+    is_server = isinstance(database, PostgresDatabase)
+    who = {"username": database.user, "password": database.password} if is_server else {}
     return {"url": database.jdbc_url, "table-name": table, **who, **named}
 
 
