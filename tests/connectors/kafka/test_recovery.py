@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.connectors.kafka.die_at import TRANSACTION_PHASES
+from tests.recovery.lives import ResumedJob, kill_rounds
 from tests.servers.kafka import KafkaBroker
 
 ROWS = 90_000
@@ -33,62 +32,17 @@ INSERT INTO rows_out SELECT id, part FROM rows_in;
 """
 
 
-class CopyingJob:
-    """A job that copies a topic, in processes of its own, and the folder that it goes on from."""
+class CopyingJob(ResumedJob):
+    """A job that copies a topic."""
 
     def __init__(self, broker: KafkaBroker, folder: Path, rows: int = ROWS) -> None:
         self._broker = broker
-        self._folder = folder
         self._rows = rows
-        self._lives = 0
         self.source, self.target = broker.create_topic(PARTITIONS), broker.create_topic(2)
         for partition in range(PARTITIONS):
             mine: list[bytes | None] = [json.dumps({"id": i}).encode() for i in range(partition, rows, PARTITIONS)]
             broker.produce(self.source, mine, partition=partition)
-        (folder / "copy.sql").write_text(SCRIPT)
-
-    def start(self, *words: str, parallelism: int = 2) -> subprocess.Popen[str]:
-        """Begin, or go on from the newest checkpoint; `words` are what Python runs."""
-        state = self._folder / "state"
-        known = any(state.glob("*/chk-*/_metadata.json"))
-        variables = {"IN": self.source, "OUT": self.target, "BROKER": self._broker.bootstrap}
-        command = [
-            sys.executable, *(words or ("-m", "flowrun")), *(("resume", "--from-savepoint", str(state)) if known else ("run",)),
-            "copy.sql", *itertools.chain(*(("--var", f"{k}={v}") for k, v in variables.items())),
-            "--set", f"settings.checkpoint.dir={state}", "--parallelism", str(parallelism), "--no-live",
-        ]  # fmt: skip
-        self._lives += 1
-        with (self._folder / f"life-{self._lives}.log").open("w") as log:
-            return subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log, text=True)
-
-    @property
-    def said(self) -> str:
-        """What the last life has said so far."""
-        return (self._folder / f"life-{self._lives}.log").read_text()
-
-    def finish(self, process: subprocess.Popen[str] | None = None) -> None:
-        """The last life."""
-        process = process or self.start()
-        assert process.wait(timeout=240) == 0, self.said
-
-    def live_and_die(self, seconds: float, parallelism: int, *, from_checkpoint: bool) -> bool:
-        """A life that is ended from outside, so long after its start or its first checkpoint; whether it was not over before."""
-        before = self._checkpoints()
-        process = self.start(parallelism=parallelism)
-        deadline = time.monotonic() + 120
-        while from_checkpoint and process.poll() is None and self._checkpoints() <= before:
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.01)
-        try:
-            assert process.wait(timeout=seconds) == 0, self.said
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return True
-        return False
-
-    def _checkpoints(self) -> set[str]:
-        return {path.parent.name for path in (self._folder / "state").glob("*/chk-*/_metadata.json")}
+        super().__init__(folder, SCRIPT, {"IN": self.source, "OUT": self.target, "BROKER": broker.bootstrap})
 
     def check(self) -> None:
         """Every row is there once, those of one key in their order."""
@@ -101,15 +55,6 @@ class CopyingJob:
         for part in range(PARTITIONS):
             of_part = [row["id"] for row in found if row["part"] == part]
             assert of_part == sorted(of_part)
-
-
-def kill_rounds(job: CopyingJob, rng: random.Random, rounds: int) -> None:
-    for _ in range(rounds):
-        early = rng.random() < 0.2
-        seconds = rng.uniform(0.2, 3.0) if early else rng.uniform(0.0, 0.6)
-        if not job.live_and_die(seconds, rng.choice((1, 2, 3)), from_checkpoint=not early):
-            return
-    job.finish()
 
 
 @pytest.mark.exhaustive
