@@ -81,7 +81,9 @@ def commit(end: int) -> bytes:
 
 def transactions(seed: int) -> tuple[list[bytes], list[Given]]:
     """Messages of a random stream, and what is to be read of them."""
-    chance, sent, wanted, lsn = random.Random(seed), [], [], 100
+    chance, lsn = random.Random(seed), 100
+    sent: list[bytes] = []
+    wanted: list[Given] = []
     sent.append(message(begin()))
     sent.append(message(described()))
     for number in range(30):
@@ -140,6 +142,7 @@ def taken(given: ChangeAssembler) -> list[Given]:
     if not given.waiting:
         return []
     batch = given.take()
+    assert batch.row_kinds is not None
     kinds = [RowKind(kind).symbol for kind in batch.row_kinds.to_pylist()]
     return [(kind, row["id"], row["name"]) for kind, row in zip(kinds, batch.columns.to_pylist(), strict=True)]
 
@@ -154,7 +157,8 @@ def batches(sent: Sequence[bytes], chance: random.Random) -> Iterator[Sequence[b
 
 def sent_from(sent: Sequence[bytes], lsn: int) -> list[bytes]:
     """As the server sends it again: whole transactions behind a place, and the table before the first change of it."""
-    found, waiting = [message(described())], []
+    found = [message(described())]
+    waiting: list[bytes] = []
     for one in sent:
         waiting.append(one)
         if one[25:26] == b"C" or one[:1] == b"k":
