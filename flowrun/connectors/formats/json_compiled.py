@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.api.format import RecordChunk
-from flowrun.connectors.formats.native.build import LIBRARY
+from flowrun.connectors.formats.native.build import LIBRARY, sources_number
 from flowrun.connectors.formats.records import batch_of
 from flowrun.connectors.formats.text_values import parse_whole
 from flowrun.core.arrays import Bytes
@@ -25,7 +25,6 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
 
-_INTERFACE = 1
 READ, BLANK, IN_DOUBT = 0, 1, 2
 """What becomes of a record."""
 _TEXT = 2
@@ -97,11 +96,11 @@ def library(path: Path = LIBRARY) -> ctypes.CDLL:
         raise NotCompiledError("was not built: there was no C compiler when flowrun was installed")
     try:
         loaded = ctypes.CDLL(str(path))
-        interface = loaded.flowrun_json_interface()
+        number = loaded.flowrun_json_sources()
     except (OSError, AttributeError) as error:
         raise NotCompiledError(f"cannot be loaded: {error}") from None
-    if interface != _INTERFACE:
-        raise NotCompiledError("was built for another version of flowrun")
+    if number != sources_number():
+        raise NotCompiledError("was built from another version of its sources")
     pointer, integer, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     loaded.flowrun_json_open.restype = pointer
     loaded.flowrun_json_open.argtypes = [integer, pointer, ctypes.c_char_p, pointer, integer]

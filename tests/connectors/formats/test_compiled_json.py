@@ -403,7 +403,7 @@ def test_a_library_that_is_missing_or_another(tmp_path: Path) -> None:
     with pytest.raises(NotCompiledError, match="cannot be loaded"):
         library(tmp_path / "text.so")
     source = tmp_path / "old.c"
-    source.write_text("int flowrun_json_interface(void) { return 0; }")
+    source.write_text("int flowrun_json_sources(void) { return 0; }")
     subprocess.run([*compiler(), "-shared", "-fPIC", "-o", tmp_path / "old.so", source], check=True)
     with pytest.raises(NotCompiledError, match="another version"):
         library(tmp_path / "old.so")

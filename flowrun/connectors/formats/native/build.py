@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -18,6 +19,14 @@ _FLAGS = ("-O3", "-std=c11", "-D_GNU_SOURCE", "-fPIC", "-shared", "-fvisibility=
 
 class NotBuiltError(Exception):
     """The library cannot be built here; the message says why."""
+
+
+def sources_number() -> int:
+    """A number (31 bits) that changes with the sources. The library holds that of the sources that it was built from."""
+    number = 0
+    for file in sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")]):
+        number = zlib.crc32(file.read_bytes(), number)
+    return number & 0x7FFFFFFF
 
 
 def compiler() -> list[str]:
@@ -43,7 +52,8 @@ def build(library: Path = LIBRARY, *, flags: tuple[str, ...] = ()) -> None:
     if os.name != "posix":
         raise NotBuiltError(f"it is built on Linux and macOS, not on {sysconfig.get_platform()}")
     new = library.with_suffix(f".{os.getpid()}.tmp")
-    command = [*compiler(), *_FLAGS, *flags, "-o", str(new), str(SOURCE)]
+    number = f"-DFLOWRUN_SOURCES={sources_number()}"
+    command = [*compiler(), *_FLAGS, *flags, number, "-o", str(new), str(SOURCE)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
         new.replace(library)

@@ -304,8 +304,8 @@ static void pack_bits(const uint8_t *bytes, int64_t count, uint8_t *bits) {
     }
 }
 
-/* The version of the functions below; json_compiled.py knows the one that it needs. */
-EXPORT int flowrun_json_interface(void) { return 1; }
+/* The number of the sources that this was built from (build.py): the library of another version has other functions. */
+EXPORT int flowrun_json_sources(void) { return FLOWRUN_SOURCES; }
 
 EXPORT void flowrun_json_close(reader *r) {
     if (r == NULL)
