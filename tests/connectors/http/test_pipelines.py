@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -120,11 +122,13 @@ def test_kills_at_random_requests(http_server: HttpServer, tmp_path: Path, round
     job = ChaoticJob(http_server, tmp_path, rows=max(1_000, 200 * rounds), rate=500, mode="json-array")
     chance = random.Random(rounds)
     for _ in range(rounds):
-        last = len(http_server.received) + chance.randrange(1, 60)
+        left = itertools.count(chance.randrange(1, 8), -1)
         process = subprocess.Popen(command(tmp_path, job.file, 2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
-        def kill_at_the_last(_: Received, process: subprocess.Popen[bytes] = process, last: int = last) -> Reply:
-            if len(http_server.received) >= last:
+        def kill_at_the_last(
+            request: Received, process: subprocess.Popen[bytes] = process, left: Iterator[int] = left
+        ) -> Reply:
+            if request.path == "/rows" and next(left) <= 1:
                 process.kill()
             return Reply()
 
