@@ -51,6 +51,7 @@ def test_an_unknown_kind_brings_what_is_meant(name: str, hint: str) -> None:
     [
         ({"base-url": "jdbc:postgresql://db/shop"}, "'base-url' ends with the database 'shop'"),
         ({"base-url": "postgresql://db"}, "option 'base-url' expects jdbc:postgresql://host:port, got something else"),
+        ({"base-url": "jdbc:duckdb:shop"}, "option 'base-url' expects jdbc:postgresql://host:port, got jdbc:duckdb:…"),
         ({"base-url": "jdbc:postgresql://db:port"}, "option 'base-url': 'port' is no port"),
         ({"base-url": "jdbc:postgresql://db/?sslmod=require"}, "has no parameter 'sslmod'"),
         ({"username": None}, "option 'password' needs option 'username'"),

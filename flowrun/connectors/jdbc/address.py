@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from urllib.parse import unquote
 
@@ -31,6 +31,7 @@ _POSTGRES = {
 }
 """Parameters of the JDBC driver that libpq has, too, and their names there."""
 
+_ELSEWHERE = "changes of other databases come by Kafka ('debezium-json'), and their tables by files that they export"
 _OWN = ("user", "password", "currentSchema", "socketTimeout", "ssl")
 _NEEDLESS = (
     "assumeMinServerVersion",
@@ -76,23 +77,28 @@ class Address:
         return self.scheme in ("duckdb", "sqlite")
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str, schemes: Sequence[str] = tuple(FORMS)) -> Address:
     """What a URL says.
 
+    Args:
+        url: as users write it.
+        schemes: the databases that are meant.
+
     Raises:
-        OptionError: it is no JDBC URL of a database that is known here, or a parameter is not known.
+        OptionError: it is no JDBC URL of one of these databases, or a parameter is not known.
 
     >>> parse_address("jdbc:postgresql://db:5433/shop?sslmode=require").parameters
     {'host': 'db', 'port': '5433', 'sslmode': 'require'}
     """
     start, _, rest = url.partition(":")
     scheme, _, location = rest.partition(":")
-    if start != "jdbc" or scheme not in FORMS:
+    if start != "jdbc" or scheme not in schemes:
         shown = f"{start}:{scheme}:…" if start == "jdbc" else "something else"
+        *others, last = (FORMS[s] for s in schemes)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        is_unknown = start == "jdbc" and scheme not in FORMS
         raise OptionError(
-            "url",
-            f"option 'url' expects {FORMS['postgresql']}, {FORMS['duckdb']} or {FORMS['sqlite']}, got {shown}",
-            hint="tables of other databases come by a change log ('debezium-json'), or by files that the database writes",
+            "url", f"option 'url' expects {expected}, got {shown}", hint=_ELSEWHERE if is_unknown else None
         )
     match scheme:
         case "duckdb":

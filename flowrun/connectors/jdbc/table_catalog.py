@@ -70,12 +70,11 @@ class JdbcCatalog:
     def _checked_address(self) -> str | None:
         """The schema that the URL says names without one are in."""
         try:
-            given, address = parse_address(self._base_url), parse_address(self._url(self._default_database))
+            urls = self._base_url, self._url(self._default_database)
+            given, address = (parse_address(url, (_SCHEME,)) for url in urls)
         except OptionError as error:
             message = error.message.replace("'url'", "'base-url'").replace("/database", "")
             raise OptionError("base-url", message, hint=error.hint) from None
-        if address.scheme != _SCHEME:
-            raise OptionError("base-url", f"there are no catalogs of jdbc:{address.scheme}: yet", hint="PostgreSQL has")
         if given.database:
             raise OptionError(
                 "base-url",
