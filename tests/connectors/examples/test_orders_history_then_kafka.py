@@ -38,12 +38,14 @@ def expected() -> list[tuple[str, int, int, int]]:
     return sorted((m, n, c, len(u)) for m, (n, c, u) in found.items())
 
 
-@pytest.mark.parametrize(("form", "parallelism"), [("sql", 3), ("yaml", 1)])
-def test_each_order_counts_once(orders: KafkaBroker, tmp_path: Path, form: str, parallelism: int) -> None:
+@pytest.mark.parametrize(
+    ("file", "parallelism"), [("orders_history_then_kafka.sql", 3), ("orders_history_then_kafka.yaml", 1)]
+)
+def test_each_order_counts_once(orders: KafkaBroker, tmp_path: Path, file: str, parallelism: int) -> None:
     given = {"SAMPLES": SAMPLES, "OUT": tmp_path, "BROKERS": orders.bootstrap, "LIVE_END": "latest-offset"}
     done = subprocess.run(
         [
-            sys.executable, "-m", "flowrun", "run", str(PIPELINES / f"orders_history_then_kafka.{form}"), "-p", str(parallelism),
+            sys.executable, "-m", "flowrun", "run", str(PIPELINES / file), "-p", str(parallelism),
             *(w for n, v in given.items() for w in ("--var", f"{n}={v}")),
         ],
         cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,

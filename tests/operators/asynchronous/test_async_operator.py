@@ -14,7 +14,7 @@ import pytest
 from flowrun.api.async_function import AsyncRetryStrategy
 from flowrun.api.operator import OutputTag
 from flowrun.core.elements import IDLE, MAX_TIMESTAMP, RecordBatch, Watermark
-from flowrun.core.row_errors import OnError, RowErrors
+from flowrun.core.row_errors import DEAD_LETTER_SCHEMA, OnError, RowErrors
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
 from flowrun.errors import DataError, PipelineError
@@ -315,8 +315,8 @@ def test_rows_that_fail_are_left_out_and_kept_aside(function: str, mode: WaitMod
         harness.push({"n": [1, 2, 3, 4, 5, 6, 7]})
         harness.end_input()
         assert sorted(harness.rows()) == [(1,), (2,), (4,), (5,), (7,)]
-        letters = harness.side_rows("dead letters")
-        assert [(kind, text) for _, kind, _, _, _, text, _ in letters] == [
+        letters = [dict(zip(DEAD_LETTER_SCHEMA.names, row, strict=True)) for row in harness.side_rows("dead letters")]
+        assert [(letter["kind"], letter["text"]) for letter in letters] == [
             ("function", '{"n":3}'),
             ("function", '{"n":6}'),
         ]
