@@ -13,6 +13,8 @@ from enum import Enum, auto
 from itertools import groupby
 from typing import cast
 
+import numpy as np
+
 from flowrun.api.source import JsonValue, LooksAgain, Split, SplitEnumerator
 from flowrun.connectors.hybrid.parts import End, Part, identifier_of, unwrap
 from flowrun.core.clock import Clock
@@ -64,6 +66,15 @@ class HybridEnumerator:
                 f"table '{self._name}': the state is one of sources {', '.join(map(repr, states)) or 'without names'}, and the table has "
                 + ", ".join(f"'{p.identifier}'" for p in parts),
                 hint="give the sources their names back, or give the table's source another uid to start it anew",
+            )
+        begins = {p.identifier: p.begin_ms for p in parts}
+        moved = next((s for s in kept if s["begin"] != begins[cast(str, s["source"])]), None)
+        if moved is not None:
+            now = begins[cast(str, moved["source"])]
+            raise StateError(
+                f"table '{self._name}': the state is one of source '{moved['source']}' from {_moment(moved['begin'])} on, and the table "
+                f"has it from {_moment(now)} on: rows between them would be lost, or count twice",
+                hint="leave switch-time as it was, or give the table's source another uid to start it anew",
             )
         return states
 
@@ -170,10 +181,16 @@ class HybridEnumerator:
             self._left.popleft()[1].close()
 
     def snapshot(self) -> JsonValue:
-        """The sources that are left, each with the state of its enumerator."""
-        return {"sources": [{"source": p.identifier, "state": e.snapshot()} for p, e in self._left]}
+        """The sources that are left, each with the event time from which on its rows are, and the state of its enumerator."""
+        return {
+            "sources": [{"source": p.identifier, "begin": p.begin_ms, "state": e.snapshot()} for p, e in self._left]
+        }
 
     def close(self) -> None:
         """Close the enumerators."""
         for _, enumerator in self._left:
             enumerator.close()
+
+
+def _moment(ms: JsonValue) -> str:
+    return "its first row" if ms is None else f"{np.datetime64(cast(int, ms), 'ms')}Z"

@@ -23,7 +23,7 @@ from flowrun.connectors.hybrid.reader import HybridReader
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.core.shapes import Shape, anything, either, listed, mapping, members, text
+from flowrun.core.shapes import MAX_INTEGER, Shape, anything, either, integer, listed, mapping, members, optional, text
 
 _PROMISES = (Delivery.AT_MOST_ONCE, Delivery.AT_LEAST_ONCE, Delivery.EXACTLY_ONCE)
 """From the least to the most."""
@@ -90,11 +90,12 @@ class HybridSource:
 
     @property
     def enumerator_shape(self) -> Shape:
-        """The sources that are not read to their end, in order, each with the state of its enumerator."""
+        """The sources that are not read to their end, in order, each with its beginning and the state of its enumerator."""
         shapes = {p.identifier: _enumerator_shape(p) for p in self.parts}
 
         def of_source(value: dict[str, Any]) -> Shape:
-            return members({"source": text, "state": shapes.get(str(value.get("source")), anything)})
+            state = shapes.get(str(value.get("source")), anything)
+            return members({"source": text, "begin": optional(integer(-MAX_INTEGER)), "state": state})
 
         return members({"sources": listed(either(of_source))})
 

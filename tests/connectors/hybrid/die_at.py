@@ -27,7 +27,7 @@ def slow_down() -> None:
     poll = HybridReader.poll
 
     def slow(self: HybridReader, output: Any) -> Any:
-        time.sleep(0.01)
+        time.sleep(0.02)
         return poll(self, output)
 
     HybridReader.poll = slow  # type: ignore[method-assign]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.connectors.hybrid.die_at import COUNTS, SWITCH_PHASES
-from tests.connectors.hybrid.running import END, SWITCH, HybridJob
+from tests.connectors.hybrid.running import END, HybridJob, end
 from tests.servers.kafka import KafkaBroker
 
 pytestmark = pytest.mark.exhaustive
@@ -45,12 +47,21 @@ def test_forty_kills_at_random_times(kafka: KafkaBroker, tmp_path: Path) -> None
 
 
 def random_kills(job: HybridJob, chance: random.Random, kills: int) -> None:
+    """Each life writes some more rows, and a moment later it is killed; where it would run dry, there are more messages."""
+    rows = END
     for _ in range(kills):
-        rows = chance.choice((1, SWITCH - 100, SWITCH, SWITCH + 50, END))
-        process = job.start(*life(job, chance.choice((1, 2, 3))))
-        job.until_rows(process, rows)
-    job.until(job.start(*life(job, 2)), END)
-    job.check()
+        wanted = job.ids.total() + chance.randint(1, 200)
+        while rows < wanted:
+            job.produce(range(rows, rows + 100))
+            rows += 100
+        slow = ("-m", "tests.connectors.hybrid.die_at", "before the switch", "1000")
+        process = job.start(*life(job, chance.choice((1, 2, 3)), *slow))
+        job.until_rows(process, wanted, kill=False)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0.0, 0.3))
+        end(process)
+    job.until(job.start(*life(job, 2)), rows)
+    job.check(rows)
 
 
 def test_messages_that_go_before_they_are_read_end_the_job(kafka: KafkaBroker, tmp_path: Path) -> None:

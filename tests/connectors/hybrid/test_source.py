@@ -112,6 +112,18 @@ def test_state_of_a_source_that_is_gone_is_refused(tmp_path: Path) -> None:
         renamed.create_enumerator(1, drive.clock, state)
 
 
+def test_the_time_of_a_switch_cannot_be_moved_under_a_job(tmp_path: Path) -> None:
+    write_rows(tmp_path / "old" / "1.json", range(10))
+    given = (files("a", tmp_path / "old"), files("b", tmp_path / "old"))
+    drive = SourceDrive(source(reference("a,b", *given, switch_time=stamp(5))))
+    state, _ = drive.snapshot()
+    drive.close()
+    moved = source(reference("a,b", *given, switch_time=stamp(7)))
+    said = "source 'b' from 2026-01-01T00:00:05.000Z on, and the table has it from 2026-01-01T00:00:07.000Z on"
+    with pytest.raises(StateError, match=said):
+        moved.create_enumerator(1, drive.clock, state)
+
+
 def test_a_source_survives_the_way_to_other_processes(tmp_path: Path) -> None:
     write_rows(tmp_path / "old" / "1.json", range(10))
     table = reference("a,b", files("a", tmp_path / "old"), files("b", tmp_path / "old"), switch_time=stamp(5))
