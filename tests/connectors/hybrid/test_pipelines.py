@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.connectors.hybrid.tables import BEGIN_MS, write_rows
 from tests.end_to_end.conftest import Command, flowrun
-from tests.end_to_end.running import json_rows
+from tests.end_to_end.running import ROOT, SAMPLES, json_rows
 
 __all__ = ["flowrun"]
 
@@ -57,3 +58,21 @@ def test_a_hybrid_table_is_no_sink(flowrun: Command, tmp_path: Path, monkeypatch
     ran = flowrun("validate", "job.sql")
     assert ran.code == 2
     assert "connector 'hybrid' is no sink" in ran.err + ran.out
+
+
+@pytest.mark.parametrize(
+    ("language", "ending"), [("sql", "INSERT INTO gone SELECT order_id FROM orders;"), ("yaml", "")]
+)
+def test_the_examples_of_the_page_are_accepted(
+    flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, ending: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "samples").symlink_to(SAMPLES)
+    found = re.search(rf"```{language}\n(.*?)```", (ROOT / "docs/connectors/hybrid.md").read_text(), re.DOTALL)
+    assert found is not None
+    sink = "sinks: {gone: {from: orders, connector: blackhole}}"
+    if language == "sql":
+        sink = "CREATE TABLE gone (order_id BIGINT) WITH ('connector' = 'blackhole');\n"
+    (tmp_path / f"job.{language}").write_text(found[1] + sink + ending)
+    ran = flowrun("validate", f"job.{language}", "--var", "BROKERS=localhost:9092")
+    assert ran.code == 0, ran.err + ran.out
