@@ -6,10 +6,9 @@ The module of a kind is imported when a script first names it.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.metadata
 
 from flowrun.api.table_catalog import CatalogType
+from flowrun.connectors.registered import loaded, registered
 from flowrun.errors import InternalError, OptionError, did_you_mean
 
 ENTRY_POINT_GROUP = "flowrun.catalogs"
@@ -52,19 +51,12 @@ def catalog_type_names() -> tuple[str, ...]:
 
 @functools.cache
 def _targets() -> dict[str, str]:
-    targets = dict(BUILT_IN)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if targets.setdefault(point.name, point.value) != point.value:
-            raise InternalError(
-                f"catalog type '{point.name}' is registered twice: {targets[point.name]} and {point.value}"
-            )
-    return targets
+    return registered(BUILT_IN, ENTRY_POINT_GROUP, "catalog type")
 
 
 @functools.cache
 def _load(name: str, target: str) -> CatalogType:
-    module, _, attribute = target.partition(":")
-    found = getattr(importlib.import_module(module), attribute, None)
+    found = loaded(target)
     if not isinstance(found, CatalogType):
         raise InternalError(f"catalog type '{name}': {target} is not a CatalogType")
     return found

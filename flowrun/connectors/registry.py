@@ -6,10 +6,9 @@ A connector's module is imported when the connector is first used, so that start
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.metadata
 
 from flowrun.api.connector import Connector
+from flowrun.connectors.registered import loaded, registered
 from flowrun.errors import InternalError, OptionError, did_you_mean
 
 ENTRY_POINT_GROUP = "flowrun.connectors"
@@ -55,19 +54,12 @@ def connector_names() -> tuple[str, ...]:
 
 @functools.cache
 def _targets() -> dict[str, str]:
-    targets = dict(BUILT_IN)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if targets.setdefault(point.name, point.value) != point.value:
-            raise InternalError(
-                f"connector '{point.name}' is registered twice: {targets[point.name]} and {point.value}"
-            )
-    return targets
+    return registered(BUILT_IN, ENTRY_POINT_GROUP, "connector")
 
 
 @functools.cache
 def _load(name: str, target: str) -> Connector:
-    module, _, attribute = target.partition(":")
-    connector = getattr(importlib.import_module(module), attribute, None)
+    connector = loaded(target)
     if not isinstance(connector, Connector):
         raise InternalError(f"connector '{name}': {target} is not a Connector")
     return connector

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import importlib.metadata
 
 from flowrun.api.connector import FormatOptions
 from flowrun.api.format import FileFormat, Format, RecordFormat
+from flowrun.connectors.registered import loaded, registered
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.row_errors import OnError
 from flowrun.errors import InternalError, OptionError, did_you_mean
@@ -187,17 +186,12 @@ def prefixed_options(name: str) -> tuple[Option, ...]:
 
 @functools.cache
 def _targets() -> dict[str, str]:
-    targets = dict(BUILT_IN)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        if targets.setdefault(point.name, point.value) != point.value:
-            raise InternalError(f"format '{point.name}' is registered twice: {targets[point.name]} and {point.value}")
-    return targets
+    return registered(BUILT_IN, ENTRY_POINT_GROUP, "format")
 
 
 @functools.cache
 def _load(name: str, target: str) -> Format:
-    module, _, attribute = target.partition(":")
-    found = getattr(importlib.import_module(module), attribute, None)
+    found = loaded(target)
     if not isinstance(found, RecordFormat | FileFormat):
         raise InternalError(f"format '{name}': {target} is no format")
     return found
