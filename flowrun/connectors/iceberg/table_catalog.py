@@ -9,26 +9,9 @@ from typing import Any
 from flowrun.api.table_catalog import CatalogType, StoredColumn, StoredTable
 from flowrun.connectors.iceberg.catalog import CLIENT, CatalogAccess, catalog_of, first_line, library
 from flowrun.connectors.iceberg.connector import CATALOG_OPTIONS
+from flowrun.core import types
 from flowrun.core.options import Option, Options, OptionType
-from flowrun.core.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTES,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    STRING,
-    DataType,
-    array,
-    decimal,
-    map_of,
-    row,
-    time,
-    timestamp,
-    timestamp_ltz,
-    with_required,
-)
+from flowrun.core.types import DataType
 from flowrun.errors import ConnectorError, FlowrunError
 
 _UPSERT = "write.upsert.enabled"
@@ -150,22 +133,22 @@ def column_type(kind: Any) -> DataType | None:
     Args:
         kind: PyIceberg's `IcebergType`.
     """
-    types = library("pyiceberg.types")
+    kinds = library("pyiceberg.types")
     match kind:
-        case types.DecimalType():
-            return decimal(kind.precision, kind.scale)
-        case types.ListType():
+        case kinds.DecimalType():
+            return types.decimal(kind.precision, kind.scale)
+        case kinds.ListType():
             element = column_type(kind.element_type)
-            return None if element is None else with_required(array(element), (kind.element_required,))
-        case types.MapType():
+            return None if element is None else types.with_required(types.array(element), (kind.element_required,))
+        case kinds.MapType():
             key, value = column_type(kind.key_type), column_type(kind.value_type)
             if key is None or value is None:
                 return None
-            return with_required(map_of(key, value), (False, kind.value_required))
-        case types.StructType():
+            return types.with_required(types.map_of(key, value), (False, kind.value_required))
+        case kinds.StructType():
             return _row_type(kind)
-        case types.FixedType():
-            return BYTES
+        case kinds.FixedType():
+            return types.BYTES
         case _:
             return _PLAIN.get(type(kind).__name__)
 
@@ -177,23 +160,23 @@ def _row_type(kind: Any) -> DataType | None:
         if type is None:
             return None
         fields.append((field.name, type))
-    return with_required(row(*fields), tuple(f.required for f in kind.fields))
+    return types.with_required(types.row(*fields), tuple(f.required for f in kind.fields))
 
 
 _PLAIN = {
-    "BooleanType": BOOLEAN,
-    "IntegerType": INT,
-    "LongType": BIGINT,
-    "FloatType": FLOAT,
-    "DoubleType": DOUBLE,
-    "DateType": DATE,
-    "TimeType": time(6),
-    "TimestampType": timestamp(6),
-    "TimestamptzType": timestamp_ltz(6),
-    "TimestampNanoType": timestamp(9),
-    "TimestamptzNanoType": timestamp_ltz(9),
-    "StringType": STRING,
-    "BinaryType": BYTES,
+    "BooleanType": types.BOOLEAN,
+    "IntegerType": types.INT,
+    "LongType": types.BIGINT,
+    "FloatType": types.FLOAT,
+    "DoubleType": types.DOUBLE,
+    "DateType": types.DATE,
+    "TimeType": types.time(6),
+    "TimestampType": types.timestamp(6),
+    "TimestamptzType": types.timestamp_ltz(6),
+    "TimestampNanoType": types.timestamp(9),
+    "TimestamptzNanoType": types.timestamp_ltz(9),
+    "StringType": types.STRING,
+    "BinaryType": types.BYTES,
 }
 """By the name of PyIceberg's class."""
 

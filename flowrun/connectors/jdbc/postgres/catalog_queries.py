@@ -8,26 +8,8 @@ from typing import Any
 from flowrun.api.table_catalog import StoredColumn, StoredTable
 from flowrun.connectors.jdbc.postgres.describing import Run
 from flowrun.connectors.jdbc.quoting import identifier, literal
-from flowrun.core.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTES,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    MAX_DECIMAL_PRECISION,
-    SMALLINT,
-    STRING,
-    DataType,
-    array,
-    char,
-    decimal,
-    time,
-    timestamp,
-    timestamp_ltz,
-    varchar,
-)
+from flowrun.core import types
+from flowrun.core.types import DataType
 
 _DATABASES = """
 SELECT datname::text FROM pg_database
@@ -64,14 +46,14 @@ _HEADER = 4
 """What the modifier of a type holds beside its length or precision."""
 
 _PLAIN = {
-    "bool": BOOLEAN,
-    "int2": SMALLINT,
-    "int4": INT,
-    "int8": BIGINT,
-    "float4": FLOAT,
-    "float8": DOUBLE,
-    "date": DATE,
-    "bytea": BYTES,
+    "bool": types.BOOLEAN,
+    "int2": types.SMALLINT,
+    "int4": types.INT,
+    "int8": types.BIGINT,
+    "float4": types.FLOAT,
+    "float8": types.DOUBLE,
+    "date": types.DATE,
+    "bytea": types.BYTES,
 }
 
 
@@ -126,7 +108,7 @@ def _column(
 def _type_of(kind: str, modifier: int, dimensions: int, is_array: bool) -> DataType:
     if not is_array:
         return column_type(kind, modifier)
-    return STRING if dimensions > 1 else array(column_type(kind.removeprefix("_"), modifier))
+    return types.STRING if dimensions > 1 else types.array(column_type(kind.removeprefix("_"), modifier))
 
 
 def column_type(kind: str, modifier: int) -> DataType:
@@ -144,26 +126,26 @@ def column_type(kind: str, modifier: int) -> DataType:
         case "numeric":
             return _decimal(modifier)
         case "varchar" if modifier >= _HEADER:
-            return varchar(modifier - _HEADER)
+            return types.varchar(modifier - _HEADER)
         case "bpchar" if modifier >= _HEADER:
-            return char(modifier - _HEADER)
+            return types.char(modifier - _HEADER)
         case "time":
-            return time(digits)
+            return types.time(digits)
         case "timestamp":
-            return timestamp(digits)
+            return types.timestamp(digits)
         case "timestamptz":
-            return timestamp_ltz(digits)
+            return types.timestamp_ltz(digits)
         case _:
-            return _PLAIN.get(kind, STRING)
+            return _PLAIN.get(kind, types.STRING)
 
 
 def _decimal(modifier: int) -> DataType:
     """Digits that DECIMAL has no room for are cut behind the point first; a scale may be negative or more than the precision."""
     if modifier < _HEADER:
-        return decimal(38, 18)
+        return types.decimal(38, 18)
     packed = modifier - _HEADER
     precision, scale = packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 0x400) - 0x400
     whole = max(precision - scale, 0)
     scale = max(scale, 0)
-    kept = max(0, min(scale, MAX_DECIMAL_PRECISION - whole))
-    return decimal(max(1, min(whole + kept, MAX_DECIMAL_PRECISION)), kept)
+    kept = max(0, min(scale, types.MAX_DECIMAL_PRECISION - whole))
+    return types.decimal(max(1, min(whole + kept, types.MAX_DECIMAL_PRECISION)), kept)
