@@ -162,6 +162,8 @@ class Connector:
     """(table, names of the columns to ask by) → its lookup; `schema` of the table are the columns wanted, `declared` all of them."""
     client: ClientLibrary | None = None
     """What must be installed to run it; its options and checks do without."""
+    client_of: Callable[[Mapping[str, object]], ClientLibrary | None] | None = None
+    """(checked options of a table) → what must be installed for it, where they decide; `client` then is what most tables need."""
     source_options_for: Callable[[Mapping[str, object]], tuple[Option, ...]] | None = None
     """(options as given, unchecked) → all options that such a source may be given; None: always `source_options`. It raises nothing."""
     begins_at: Callable[[int], Mapping[str, OptionValue]] | None = None

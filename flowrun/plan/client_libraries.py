@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from flowrun.api.client_library import ClientLibrary
 from flowrun.connectors.formats.registry import format_named
@@ -27,14 +27,21 @@ def check_client_libraries(plan: Plan) -> None:
 
 def _clients(table: TableReference) -> Iterator[tuple[str, ClientLibrary]]:
     """(who needs it, what) for each client library of a table."""
-    connectors: list[object] = [table.connector]
+    tables: list[tuple[object, Mapping[str, object]]] = [(table.connector, table.options)]
     formats: list[object] = [table.format, table.options.get(KEY_FORMAT)]
     if connector_named(table.connector).source_options_for is not None:  # tables of others, under names of their own
-        connectors += (v for k, v in table.options.items() if k.endswith(".connector"))
+        of_others = [(k.removesuffix("connector"), v) for k, v in table.options.items() if k.endswith(".connector")]
+        tables += ((name, _behind(prefix, table.options)) for prefix, name in of_others)
         formats += (v for k, v in table.options.items() if k.endswith(".format"))
-    for connector in map(connector_named, map(str, connectors)):
-        if connector.client is not None:
-            yield f"connector '{connector.name}'", connector.client
-    for name in formats:
-        if name is not None and (client := format_named(str(name)).client) is not None:
-            yield f"format '{name}'", client
+    for name, options in tables:
+        connector = connector_named(str(name))
+        client = connector.client if connector.client_of is None else connector.client_of(options)
+        if client is not None:
+            yield f"connector '{connector.name}'", client
+    for form in formats:
+        if form is not None and (client := format_named(str(form)).client) is not None:
+            yield f"format '{form}'", client
+
+
+def _behind(prefix: str, options: Mapping[str, object]) -> Mapping[str, object]:
+    return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.end_to_end.conftest import Command
@@ -46,6 +47,23 @@ def test_what_is_missing_is_wrong_input_and_nothing_is_written(
     assert f"{said}, which is not installed" in outcome.err
     assert "pip install 'flowrun-streaming[" in outcome.err
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(("scheme", "code"), [("duckdb", 0), ("sqlite", 2)])
+def test_the_url_of_a_database_says_what_it_needs(
+    flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, code: int
+) -> None:
+    found = importlib.util.find_spec
+    missing = ("adbc_driver_postgresql", "adbc_driver_sqlite")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
+    monkeypatch.chdir(tmp_path)
+    duckdb.connect("file.db").execute("CREATE TABLE t (n BIGINT)").close()
+    options = f"'connector' = 'jdbc', 'url' = 'jdbc:{scheme}:file.db', 'table-name' = 't'"
+    Path("job.sql").write_text(SCRIPT.format(options=options))
+    outcome = flowrun("run", "job.sql")
+    assert outcome.code == code, outcome.err
+    assert ("needs the Python package adbc_driver_sqlite, which is not installed" in outcome.err) == (code == 2)
+    assert "adbc_driver_postgresql" not in outcome.err
 
 
 def test_a_table_of_several_sources_needs_what_each_of_them_needs(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
+from flowrun.api.client_library import ClientLibrary
 from flowrun.api.connector import Connector, TableDefinition
 from flowrun.api.source import Delivery
 from flowrun.connectors.jdbc.address import parse_address
@@ -168,6 +170,10 @@ def _create_sink(table: TableDefinition) -> JdbcSink:
     return JdbcSink(access, table.schema, table.primary_key, limits, delivery)
 
 
+def _client_of(options: Mapping[str, object]) -> ClientLibrary | None:
+    return dialect_of(parse_address(str(options["url"])).scheme).client
+
+
 CONNECTOR = Connector(
     name="jdbc",
     summary="Tables of PostgreSQL, DuckDB and SQLite: read, looked up in, and written.",
@@ -180,6 +186,7 @@ CONNECTOR = Connector(
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
     client=CLIENT,
+    client_of=_client_of,
     notes=(
         "A sink with a PRIMARY KEY replaces and deletes rows by it, one without only adds rows. "
         "A lookup asks one query for all keys of a batch. Batches on Spark read and write the same tables. "
