@@ -118,3 +118,6 @@ DEAD_LETTER_SCHEMA = Schema(
 wrong. `text`: the row as JSON, of a record that cannot be decoded the beginning of its text (bytes that are not UTF-8 replaced). Of such a
 record only: `file` (of a message `topic/partition`), `offset` (of its first byte in the decompressed file, or of the message), `raw` (its
 bytes), and of a message `topic`, `partition`, `timestamp`, `key` and `headers` (JSON: `[["name", "value as Base64" or null], …]`)."""
+
+LETTER_COLUMNS_OF_A_RUN = ("time", "job")
+"""Those of them that differ from run to run."""

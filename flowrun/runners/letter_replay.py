@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +94,12 @@ class LetterReplay:
             self._ledger.end(replay, took_place=took_place)
         return tuple(found)
 
-    def replay(self, letters: pa.Table, to: Path | None, begun: Callable[[], None] = lambda: None) -> Replayed:
+    def replay(self, letters: pa.Table, to: Path | None) -> Replayed:
         """Replay those of the letters that were not before.
 
         Args:
             letters: with `REPLAY_COLUMNS`.
             to: a new file for them; None: where their sources read.
-            begun: is called when the first letters are about to be written.
 
         Raises:
             PipelineError: a letter is none of a record, or nothing can be put where its source reads; nothing was replayed.
@@ -117,7 +116,6 @@ class LetterReplay:
             self._check(destination, group)
         counts: dict[str, int] = {}
         for destination, group in groups.items():
-            begun()
             counts[self._write(destination, group)] = len(group)
         return Replayed(counts, len(wanted) - len(fresh), repaired)
 

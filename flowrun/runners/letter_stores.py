@@ -63,7 +63,7 @@ class LetterStore:
         if missing:
             raise PipelineError.of(
                 f"dead letters in {self.name} have no column '{missing[0]}', which is needed {purpose}",
-                f"declare it in the sink's columns; letters that are there without it cannot be helped: {', '.join(needed)}",
+                f"declare it among the sink's columns: {', '.join(needed)}",
             )
 
     def read(self, columns: tuple[str, ...], keeps: Keeps) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -340,3 +341,32 @@ def test_explain_shows_the_sink(flowrun: Command, folder: Path) -> None:
     outcome = flowrun("explain", path)
     assert "Sink letters [parallelism=1]" in outcome.out
     assert "tag: dead letters" in outcome.out
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "dead-letters.md"
+
+
+def test_the_examples_of_the_page_write_all_columns_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    yaml, script = (found.split("```")[0] for found in re.split(r"```(?:yaml|sql)\n", page)[1:3])
+    described = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert [name for names in described for name in re.findall(r"`(\w+)`", names)] == list(DEAD_LETTER_SCHEMA.names)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "orders").mkdir(parents=True)
+    (tmp_path / "data" / "orders" / "a.json").write_bytes(b'{"id": 1, "amount": 2.5}\n' + POISON + b"\n")
+    run_text(tmp_path, yaml)
+    (file,) = written_files(tmp_path / "out" / "letters")
+    assert pq.read_table(file).column_names == list(DEAD_LETTER_SCHEMA.names)
+    file.unlink()
+    path = tmp_path / "job.sql"
+    path.write_text(
+        script
+        + "CREATE TABLE orders (id BIGINT) WITH ('connector' = 'filesystem', 'path' = 'data/orders', 'format' = 'json');\n"
+        "CREATE TABLE ids (id BIGINT) WITH ('connector' = 'blackhole');\nINSERT INTO ids SELECT id FROM orders;"
+    )
+    run_file(path)
+    (letter,) = json_rows(tmp_path / "out" / "letters")
+    assert set(letter) == set(DEAD_LETTER_SCHEMA.names)
+    assert base64.b64decode(str(letter["raw"])) == POISON

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.core.row_errors import LETTER_COLUMNS_OF_A_RUN
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from flowrun.runners.spark import run_batch
@@ -24,21 +25,22 @@ from tests.end_to_end.test_rows_that_aggregates_fail_on import ROWS, SOURCE
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-OF_A_RUN = ("time", "job")
-
-
 def letters_in(folder: Path) -> list[dict[str, object]]:
     """Dead letters without what differs from run to run."""
     found = json_rows(folder)
     assert all(letter["time"] for letter in found)
-    return [{k: v for k, v in letter.items() if k not in OF_A_RUN} for letter in found]
+    return [{k: v for k, v in letter.items() if k not in LETTER_COLUMNS_OF_A_RUN} for letter in found]
 
 
-def test_dead_letters_are_those_of_the_stream(tmp_path: Path) -> None:
+@pytest.mark.parametrize("into_sink", [False, True])
+def test_dead_letters_are_those_of_the_stream(tmp_path: Path, into_sink: bool) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text("\n".join(LINES) + "\n")
     (tmp_path / "row_error_functions.py").write_text(FUNCTIONS)
     text = PIPELINE.format(mode="dead-letter", folder=tmp_path)
+    if into_sink:
+        text = text.replace(f"dead_letters: {tmp_path}/dead", "dead_letters: {sink: letters}")
+        text += f"  letters: {{connector: filesystem, path: {tmp_path}/dead, format: json}}\n"
     run_text(tmp_path, text)
     rows, letters = json_rows(tmp_path / "out"), letters_in(tmp_path / "dead")
     for folder in ("out", "dead"):
@@ -46,6 +48,9 @@ def test_dead_letters_are_those_of_the_stream(tmp_path: Path) -> None:
     run_batch(compile_pipeline(tmp_path / "pipeline.yaml", {}, {"settings.mode": "batch"}), SparkOptions())
     assert bag(json_rows(tmp_path / "out")) == bag(rows)
     assert bag(letters_in(tmp_path / "dead")) == bag(letters)
+    if into_sink:
+        compared = verify(compile_pipeline(tmp_path / "pipeline.yaml", {}, {}), SparkOptions())
+        assert {c.name: c.equal for c in compared.sinks} == {"out": True, "letters": True}
 
 
 SKIPPED = """
