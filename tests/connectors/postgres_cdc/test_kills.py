@@ -28,6 +28,7 @@ CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer);
 CREATE TABLE copied (id bigint PRIMARY KEY, name text, n integer);
 CREATE TABLE counted (n integer PRIMARY KEY, c bigint);
 INSERT INTO t SELECT i, 'first ' || i, i % 7 FROM generate_series(1, {rows}) i;
+ANALYZE t;
 """
 SCRIPT = """
 SET 'execution.checkpointing.interval' = '100 ms';
