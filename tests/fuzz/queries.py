@@ -73,7 +73,8 @@ def _prepared() -> tuple[Catalog, ScriptTables]:
     for read in read_statements(script.text):
         assert isinstance(read, ReadStatement), read
         assert isinstance(read.statement, CreateTable), read
-        tables.declare(read.statement.name[-1].text, read.statement.name[-1].span, read.statement)
+        name = read.statement.name[-1]
+        tables.declare(catalog.path([name.text]), name.span, read.statement)
     diagnostics.raise_if_errors()
     return catalog, tables
 
