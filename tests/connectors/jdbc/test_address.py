@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +73,14 @@ def test_a_missing_client_library_is_named_with_the_command_that_installs_it(
     access = Access(parse_address("jdbc:postgresql://db/shop"), "t")
     with pytest.raises(SetupError, match=rf"(?s)jdbc:postgresql: needs the Python package {package}.*\[postgres\]"):
         getattr(dialect_of("postgresql"), way)(access)
+
+
+def test_a_missing_driver_of_sqlite_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in [m for m in sys.modules if m.partition(".")[0] == "adbc_driver_sqlite"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "adbc_driver_sqlite", None)
+    access = Access(parse_address(f"jdbc:sqlite:{tmp_path}/shop.db"), "t")
+    with pytest.raises(SetupError, match=r"(?s)jdbc:sqlite: needs the Python package adbc_driver_sqlite.*\[sqlite\]"):
+        dialect_of("sqlite").open_writer(access)

@@ -101,6 +101,39 @@ def test_a_lookup_of_a_duckdb_file_needs_one_process_too(duckdb_file: FileDataba
         choose_workers(graph, 2)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        (
+            "jdbc:sqlite:",
+            "jdbc:mysql:",
+            2,
+            r"expects jdbc:postgresql://host:port/database, jdbc:duckdb:path or jdbc:sqlite:path",
+        ),
+        ("shop.duckdb", "shp.duckdb", 1, r"there is no file '.*shp\.duckdb'"),
+        ("n INT,", "n STRING,", 1, r"column 'n' of .* is INT, into which STRING cannot be written"),
+        ("INSERT INTO b", "INSERT INTO b", 0, "2 rows read"),
+    ],
+)
+def test_from_one_kind_of_file_to_the_other(
+    duckdb_file: FileDatabase, sqlite_file: FileDatabase, tmp_path: Path, old: str, new: str, code: int, message: str
+) -> None:
+    duckdb_file.execute("CREATE TABLE a (id bigint, n int); INSERT INTO a VALUES (1, 10), (2, 20), (3, 30)")
+    sqlite_file.execute("CREATE TABLE b (n int, id bigint PRIMARY KEY)")
+    text = table(duckdb_file, "a", "id BIGINT, n INT") + table(
+        sqlite_file, "b", "n INT, id BIGINT, PRIMARY KEY (id) NOT ENFORCED"
+    )
+    text += f"INSERT INTO b SELECT {'CAST(n AS STRING)' if 'STRING' in new else 'n'}, id FROM a WHERE id < 3;"
+    path = script(tmp_path, text.replace(old, new))
+    words = [sys.executable, "-m", "flowrun", "run", str(path), "--no-live"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert re.search(message, said), said
+    assert sqlite_file.execute("SELECT * FROM b ORDER BY id") == ([] if code else [(10, 1), (20, 2)])
+
+
 # -- killed
 
 

@@ -144,6 +144,17 @@ def test_files_that_are_none(file: FileDatabase) -> None:
     assert not file.path.exists()
 
 
+def test_a_damaged_file(sqlite_file: FileDatabase) -> None:
+    fill(sqlite_file, rows=3000)
+    sqlite_file.execute("PRAGMA journal_mode = DELETE")
+    whole = bytearray(sqlite_file.path.read_bytes())
+    whole[4096:] = b"\xff" * (len(whole) - 4096)  # the first page says which tables there are
+    sqlite_file.path.write_bytes(whole)
+    with pytest.raises(ConnectorError, match=r"(?s)is damaged: .*malformed.*\.recover") as raised:
+        read(source(options_of(sqlite_file, "t"), Schema.of(id=BIGINT)))
+    assert not raised.value.retryable
+
+
 @pytest.mark.parametrize(
     ("url", "more", "message"),
     [
