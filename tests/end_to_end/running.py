@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from flowrun.core.row_errors import LETTER_COLUMNS_OF_A_RUN
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from flowrun.runtime.job_status import JobResult
@@ -44,6 +45,13 @@ def written_files(folder: Path) -> list[Path]:
 def json_rows(folder: Path) -> list[dict[str, object]]:
     """All rows of JSON-lines files below a folder."""
     return [json.loads(line) for f in written_files(folder) for line in f.read_text(encoding="utf-8").splitlines()]
+
+
+def letters_in(folder: Path) -> list[dict[str, object]]:
+    """The dead letters below a folder, without what differs from run to run."""
+    found = json_rows(folder)
+    assert all(letter["time"] for letter in found)
+    return [{k: v for k, v in letter.items() if k not in LETTER_COLUMNS_OF_A_RUN} for letter in found]
 
 
 def bag(rows: list[dict[str, object]]) -> Counter[str]:

@@ -19,7 +19,7 @@ from flowrun.runners.spark import run_batch
 from flowrun.spark.arrow import from_spark
 from flowrun.spark.savepoint import leave_savepoint
 from flowrun.spark.session import SparkOptions
-from tests.end_to_end.running import bag, json_rows
+from tests.end_to_end.running import bag, letters_in
 from tests.end_to_end.test_connected_steps import PIPELINE, priced, run, step, values, write_inputs
 from tests.spark.plans import assert_same_plan, translate_shuffled, yaml_plan
 
@@ -129,12 +129,12 @@ def test_dead_letters_are_those_of_the_stream(spark: SparkSession, tmp_path: Pat
     write_inputs(tmp_path, 9)
     steps = step(function, "fail", bad=17)
     wanted = run(tmp_path, steps, on_error="dead-letter", parallelism=2)
-    letters = bag(json_rows(tmp_path / "dead"))
+    letters = bag(letters_in(tmp_path / "dead"))
     for folder in ("out", "dead"):
         (tmp_path / folder).rename(tmp_path / f"{folder} of the stream")
     run_batch(compile_pipeline(tmp_path / "pipeline.yaml", {}, {"settings.mode": "batch"}), SparkOptions())
     assert values(tmp_path / "out") == wanted
-    assert bag(json_rows(tmp_path / "dead")) == letters
+    assert bag(letters_in(tmp_path / "dead")) == letters
     assert letters
 
 

@@ -10,26 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.core.row_errors import LETTER_COLUMNS_OF_A_RUN
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from flowrun.runners.spark import run_batch
 from flowrun.runners.verify import verify
 from flowrun.spark.session import SparkOptions
 from tests.end_to_end.conftest import Command
-from tests.end_to_end.running import bag, json_rows, run_text, written_files
+from tests.end_to_end.running import bag, json_rows, letters_in, run_text, written_files
 from tests.end_to_end.test_row_errors import FAULTS, FUNCTIONS, LINES, PIPELINE
 from tests.end_to_end.test_rows_that_aggregates_fail_on import FUNCTIONS as AGGREGATES
 from tests.end_to_end.test_rows_that_aggregates_fail_on import ROWS, SOURCE
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-def letters_in(folder: Path) -> list[dict[str, object]]:
-    """Dead letters without what differs from run to run."""
-    found = json_rows(folder)
-    assert all(letter["time"] for letter in found)
-    return [{k: v for k, v in letter.items() if k not in LETTER_COLUMNS_OF_A_RUN} for letter in found]
 
 
 @pytest.mark.parametrize("into_sink", [False, True])
