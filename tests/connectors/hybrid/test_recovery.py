@@ -73,6 +73,7 @@ def test_messages_that_go_before_they_are_read_end_the_job(kafka: KafkaBroker, t
     assert f"topic '{job.topic}', partition 1: the position to read on at is not there any more" in said
 
 
+@pytest.mark.soak
 def test_a_stream_goes_on_with_what_comes_after_the_switch(kafka: KafkaBroker, tmp_path: Path) -> None:
     job = HybridJob(kafka, tmp_path)
     process = job.start(*life(job, 2))
