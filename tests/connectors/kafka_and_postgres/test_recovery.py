@@ -99,7 +99,7 @@ class JoiningJob(ResumedJob):
         workers = [worker for child in children(process.pid) for worker in children(child)]
         if workers:
             kill(rng.choice(workers))
-        return not self.is_over(process, rng.uniform(0.0, 2.0))
+        return not self.is_over(process, rng.uniform(0.0, 1.0))
 
 
 def _create(database: PostgresDatabase) -> None:
@@ -133,7 +133,7 @@ def _shuffled(phases: list[str], rng: random.Random) -> Iterator[str]:
 
 @pytest.mark.exhaustive
 def test_six_deaths(kafka: KafkaBroker, postgres: PostgresDatabase, tmp_path: Path) -> None:
-    with JoiningJob(kafka, postgres, tmp_path, rows=60_000) as job:
+    with JoiningJob(kafka, postgres, tmp_path, rows=200_000) as job:
         assert deaths(job, random.Random(5), 6) >= 4  # the job is not over before most of them
         job.finish()
         job.check()
