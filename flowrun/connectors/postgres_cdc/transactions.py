@@ -8,25 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.connectors.postgres_cdc.pgoutput import (
-    BEGIN,
-    COMMIT,
-    DELETE,
-    INSERT,
-    RELATION,
-    TRUNCATE,
-    UNCHANGED,
-    UPDATE,
-    Changes,
-    Messages,
-    ReplicatedTable,
-    Values,
-    committed_to,
-    read_changes,
-    read_table,
-    read_truncated,
-    table_numbers,
-)
+from flowrun.connectors.postgres_cdc import pgoutput
+from flowrun.connectors.postgres_cdc.pgoutput import Changes, Messages, ReplicatedTable, Values
 from flowrun.connectors.postgres_cdc.rows import typed_rows
 from flowrun.core.arrays import Bools, Bytes, Integers
 from flowrun.core.elements import RecordBatch, RowKind
@@ -35,7 +18,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, DataError, did_you_mean
 
 _ROW_KINDS = np.zeros(256, np.int8)
-_ROW_KINDS[[INSERT, UPDATE, DELETE]] = [RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE]
+_ROW_KINDS[[pgoutput.INSERT, pgoutput.UPDATE, pgoutput.DELETE]] = [RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE]
 
 
 @record
@@ -131,11 +114,13 @@ class ChangeAssembler:
             ConnectorError: the table lacks a column by now, was truncated or made anew, or a message is not of the protocol.
         """
         first = 0
-        for index in np.flatnonzero((messages.kinds == RELATION) | (messages.kinds == TRUNCATE)).tolist():
+        for index in np.flatnonzero(
+            (messages.kinds == pgoutput.RELATION) | (messages.kinds == pgoutput.TRUNCATE)
+        ).tolist():
             self._add_changes(messages, first, index)
-            if messages.kinds[index] == RELATION:
-                self._describe(read_table(messages.message(index)))
-            elif self._table.oid in read_truncated(messages.message(index)) and not self._ignores_truncate:
+            if messages.kinds[index] == pgoutput.RELATION:
+                self._describe(pgoutput.read_table(messages.message(index)))
+            elif self._table.oid in pgoutput.read_truncated(messages.message(index)) and not self._ignores_truncate:
                 raise ConnectorError(
                     f"table {self._table.name} was truncated: which rows were removed is not in the log",
                     hint="start the pipeline afresh, or set 'truncate' = 'ignore' to keep the rows downstream",
@@ -171,17 +156,22 @@ class ChangeAssembler:
     def _add_changes(self, messages: Messages, first: int, stop: int) -> None:
         """Take messages that are changes, ends of transactions, or say nothing of rows."""
         kinds = messages.kinds[first:stop]
-        changes = first + np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
+        changes = first + np.flatnonzero(
+            (kinds == pgoutput.INSERT) | (kinds == pgoutput.UPDATE) | (kinds == pgoutput.DELETE)
+        )
         if len(changes):
-            changes = changes[table_numbers(messages, changes) == self._table.oid]
+            changes = changes[pgoutput.table_numbers(messages, changes) == self._table.oid]
         rows = None
         of = changes
         if len(changes):
-            rows, of = self._rows(messages, read_changes(messages, changes, self._columns, self._wanted))
-        begins, commits = first + np.flatnonzero(kinds == BEGIN), first + np.flatnonzero(kinds == COMMIT)
+            rows, of = self._rows(messages, pgoutput.read_changes(messages, changes, self._columns, self._wanted))
+        begins, commits = (
+            first + np.flatnonzero(kinds == pgoutput.BEGIN),
+            first + np.flatnonzero(kinds == pgoutput.COMMIT),
+        )
         again = self._rows_again(of, begins, commits)
         if len(commits):
-            self._lsn, self._skip = committed_to(messages, int(commits[-1])), 0
+            self._lsn, self._skip = pgoutput.committed_to(messages, int(commits[-1])), 0
         if len(begins) and (not len(commits) or begins[-1] > commits[-1]):
             self._in_transaction, self._seen = True, int((of > begins[-1]).sum())
         elif len(commits):
@@ -203,7 +193,7 @@ class ChangeAssembler:
         """The rows of changes, and the message of each. A change of a key is a row that is deleted and one that is added."""
         columns = len(self._schema)
         values = changes.values.without_unchanged(changes.updated, changes.old)
-        is_missing = (values.kinds[:columns] == UNCHANGED) & (changes.kinds != DELETE)
+        is_missing = (values.kinds[:columns] == pgoutput.UNCHANGED) & (changes.kinds != pgoutput.DELETE)
         if is_missing.any():
             raise self._stored_apart(self._schema.names[int(np.argmax(is_missing.any(axis=1)))])
         kinds, of = _ROW_KINDS[changes.kinds], changes.messages
