@@ -131,6 +131,15 @@ class LongCommitter(Protocol):
 
 
 @runtime_checkable
+class ClosableCommitter(Protocol):
+    """A committer that holds something open between its calls, such as a connection."""
+
+    def close(self) -> None:
+        """The job has ended: let go of it. Idempotent."""
+        ...
+
+
+@runtime_checkable
 class OrphanDiscarding(Protocol):
     """A committer that finds what killed writers left behind: written, but named by no committable."""
 

@@ -84,7 +84,7 @@ class TransactionalTarget(Protocol):
 
 
 class StagedCommitter:
-    """A `Committer` (and `LongCommitter`) that writes staged rows. What is recorded already is not written again.
+    """A `Committer` (`LongCommitter`, `ClosableCommitter`) that writes staged rows. What is recorded already is not written again.
 
     Args:
         create_target: makes the outside system's side when it is first needed.
@@ -135,6 +135,12 @@ class StagedCommitter:
         for folder, file, commit in map(_staged, committables):
             remove_staged(folder, file.name)
             self._owed[commit.writer].discard(commit.number)
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        target, self._target = self._target, None
+        if target is not None:
+            target.close()
 
     def _check_order(self, commit: StagedCommit) -> None:
         first = min(self._owed[commit.writer], default=commit.number)

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from flowrun.api.sink import Committable, Committer, LongCommitter, OrphanDiscarding, Replacing, Sink
+from flowrun.api.sink import ClosableCommitter, Committable, Committer, LongCommitter, OrphanDiscarding, Replacing, Sink
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId
@@ -255,9 +255,17 @@ class CommitCoordinator:
         return problems
 
     def close(self) -> None:
-        """End the thread of committers that take long. Idempotent."""
+        """End the thread of committers that take long, and close all committers. Idempotent."""
         if self._long is not None:
             self._long.close()
+        for known in self._sinks.values():
+            committer: object = known.committer
+            if not isinstance(committer, ClosableCommitter):
+                continue
+            try:
+                committer.close()
+            except Exception as error:  # everything is committed or aborted: it is no failure of the job
+                _log.warning("the committer of sink '%s' cannot be closed: %s", known.name, error)
 
     def abort_uncovered(self, vertices: Iterable[ExecutionVertexId]) -> list[str]:
         """These subtasks go back to the last completed checkpoint: abort what they handed over and it does not hold."""

@@ -118,6 +118,26 @@ def test_a_transaction_that_failed_half_way_is_made_again_whole(ledger: Ledger, 
     assert [v for _, v in ledger.rows()] == ["a", "poison", "b"]
 
 
+def test_a_committer_that_is_closed_has_no_connection_left_and_may_commit_again(ledger: Ledger, tmp_path: Path) -> None:
+    opened: list[LedgerTarget] = []
+
+    def opening() -> LedgerTarget:
+        opened.append(LedgerTarget(ledger.path))
+        return opened[-1]
+
+    committer = StagedCommitter(opening)
+    committer.close()
+    committer.commit(staged(ledger, tmp_path / "staged", "a"))
+    committer.close()
+    committer.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].committed_number("w")
+    committer.commit(staged(ledger, tmp_path / "staged", "b", attempt="b"))
+    committer.close()
+    assert [v for _, v in ledger.rows()] == ["a", "b"]
+    assert len(opened) == 2
+
+
 def test_what_comes_after_a_commit_that_failed_waits_for_it(ledger: Ledger, tmp_path: Path) -> None:
     first, second = (staged(ledger, tmp_path / "staged", v, attempt=v) for v in ("poison", "b"))
     committer = ledger.create_committer()

@@ -267,3 +267,42 @@ def test_a_sink_that_fails_to_delete_what_was_left_is_named() -> None:
         commits.discard_orphans("lineage", ())
     assert raised.value.sink == "a"
     assert str(raised.value.__cause__) == "away"
+
+
+class OpenCommitter:
+    """Is open from its first commit on. The one of `stuck` cannot be closed."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self._name = name
+        self._log = log
+
+    def commit(self, committables: Sequence[Committable]) -> None:
+        self._log.append(f"{self._name} is open")
+
+    abort = commit
+
+    def close(self) -> None:
+        self._log.append(f"{self._name} is closed")
+        if self._name == "stuck":
+            raise OSError("away")
+
+
+def test_the_end_closes_committers_and_is_no_failure_if_one_cannot_be_closed(caplog: pytest.LogCaptureFixture) -> None:
+    log: list[str] = []
+
+    class OpenTable(Table):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self._name = name
+
+        def create_committer(self) -> Any:
+            return OpenCommitter(self._name, log)
+
+    source = vertex("source", Count)
+    sinks = [vertex(name, Count, sink=OpenTable(name)).read(source) for name in ("stuck", "other", "unused")]
+    commits = CommitCoordinator(job(source, *sinks), checkpoints=True)
+    commits.checkpoint_completed({f"{name}-0": [Committable("c", {})] for name in ("stuck", "other")})
+    commits.commit_all(lambda: None, lambda error: pytest.fail(str(error)))
+    commits.close()
+    assert log == ["stuck is open", "other is open", "stuck is closed", "other is closed"]
+    assert "the committer of sink 'stuck' cannot be closed: away" in caplog.text
