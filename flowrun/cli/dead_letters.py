@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from flowrun.plan.nodes import Plan
-    from flowrun.runners.letter_stores import LetterStore
+    from flowrun.runners.dead_letters.stores import LetterStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LISTED = ("id", "time", "place", "source", "kind", "reason", "file", "offset", "topic")
@@ -102,8 +102,8 @@ def list_command(plan: Plan, ledger: Path, choice: Mapping[str, Any], limit: int
     """List dead letters, and count them by place and kind."""
     from flowrun.cli.views.figures import counted_text
     from flowrun.cli.views.tables import show_table
-    from flowrun.runners.letter_ledger import replayed_letters
-    from flowrun.runners.letter_stores import rows_of
+    from flowrun.runners.dead_letters.ledger import replayed_letters
+    from flowrun.runners.dead_letters.stores import rows_of
 
     letters = _read(plan, _LISTED, choice, (), needed=("id",))
     replayed = replayed_letters(ledger)
@@ -147,8 +147,8 @@ def show_command(plan: Plan, ledger: Path, letter: str, as_hex: bool, as_raw: bo
     """Show one dead letter: what is wrong, where it came from, and the record. The beginning of an ID is enough."""
     from flowrun.cli.views.letter_text import letter_json, letter_lines
     from flowrun.core.row_errors import DEAD_LETTER_SCHEMA
-    from flowrun.runners.letter_ledger import replayed_letters
-    from flowrun.runners.letter_stores import rows_of
+    from flowrun.runners.dead_letters.ledger import replayed_letters
+    from flowrun.runners.dead_letters.stores import rows_of
 
     found = _read(plan, DEAD_LETTER_SCHEMA.names, {}, (letter,), needed=("id",))
     *_, row = rows_of(found)
@@ -190,9 +190,9 @@ def replay_command(
     from flowrun.cli.restoring import as_input_error
     from flowrun.cli.views.figures import counted_text
     from flowrun.errors import StateError
-    from flowrun.runners.letter_ledger import LetterLedger
-    from flowrun.runners.letter_replay import REPLAY_COLUMNS, LetterReplay, needed_columns
-    from flowrun.runners.letter_stores import letter_stores
+    from flowrun.runners.dead_letters.ledger import LetterLedger
+    from flowrun.runners.dead_letters.replay import REPLAY_COLUMNS, LetterReplay, needed_columns
+    from flowrun.runners.dead_letters.stores import letter_stores
 
     if bool(letters) == all_:
         raise click.UsageError("name the letters to replay, or say --all" + (", not both" if all_ else ""))
@@ -230,7 +230,7 @@ def _read(
     import pyarrow.compute as pc
 
     from flowrun.core.printable import printable
-    from flowrun.runners.letter_stores import letter_stores, read_letters
+    from flowrun.runners.dead_letters.stores import letter_stores, read_letters
 
     stores = letter_stores(plan)
     asked = [n for n in ("source", "kind") if choice.get(n) is not None]

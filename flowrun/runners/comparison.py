@@ -16,7 +16,7 @@ import pyarrow as pa
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.runners.inspection_tables import import_duckdb
+from flowrun.runners.inspection.tables import import_duckdb
 from flowrun.runners.nested_numbers import holds, numbers, shape, sorted_entries, without_maps
 
 TOLERANCE = 1e-9

@@ -17,7 +17,7 @@ import pyarrow as pa
 from flowrun.api.state import DELETED_COLUMN
 from flowrun.errors import PipelineError, StateError, did_you_mean
 from flowrun.functions.spark_text import quoted
-from flowrun.runners.inspection_tables import StateTable, state_tables
+from flowrun.runners.inspection.tables import StateTable, state_tables
 from flowrun.spark.failures import is_of_spark, job_failure
 from flowrun.spark.session import SparkOptions, spark_session
 from flowrun.state.checkpoints import KeyedTableState

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.runners.letter_ledger import LetterLedger
+from flowrun.runners.dead_letters.ledger import LetterLedger
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import json_rows, run_file, written_files
 from tests.end_to_end.test_dead_letter_sinks import POISON, SLOW, lines, pipeline

@@ -19,7 +19,7 @@ from flowrun.cli.main import cli
 from flowrun.errors import FlowrunError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.compile import compile_pipeline
-from flowrun.runners.inspection import list_snapshots
+from flowrun.runners.inspection.snapshots import list_snapshots
 from flowrun.runtime.checkpoint.compatibility import compare
 from flowrun.state.storage.documents import rendered
 from flowrun.state.storage.metadata_file import read_metadata

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowrun.errors import StateError
-from flowrun.runners.inspection import list_snapshots
+from flowrun.runners.inspection.snapshots import list_snapshots
 from flowrun.state.storage.documents import rendered
 from flowrun.state.storage.metadata_file import read_metadata
 from tests.fuzz.connector_state import DamagedConnectorState

@@ -12,12 +12,12 @@ import pytest
 
 from flowrun.core.elements import MAX_TIMESTAMP, CheckpointKind, RecordBatch, Watermark
 from flowrun.errors import PipelineError, StateError
-from flowrun.runners.inspection import list_snapshots
-from flowrun.runners.inspection_description import describe
-from flowrun.runners.inspection_diff import TableDifference, diff_states
-from flowrun.runners.inspection_query import query_state
-from flowrun.runners.inspection_tables import state_tables
-from flowrun.runners.inspection_verification import damaged_files
+from flowrun.runners.inspection.description import describe
+from flowrun.runners.inspection.diff import TableDifference, diff_states
+from flowrun.runners.inspection.query import query_state
+from flowrun.runners.inspection.snapshots import list_snapshots
+from flowrun.runners.inspection.tables import state_tables
+from flowrun.runners.inspection.verification import damaged_files
 from flowrun.state.checkpoints import ChannelProgress, InFlight
 from flowrun.state.storage.locate import SnapshotPath, locate
 from tests import savepoint_builders as b
@@ -320,11 +320,11 @@ def test_keys_are_added_removed_and_changed(folder: ShopFolder) -> None:
 
 
 def test_large_tables_are_compared_piece_by_piece(folder: ShopFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from flowrun.runners import inspection_diff
+    from flowrun.runners.inspection import diff
 
     one, two = folder.take({**MANY, "gone": 1}), folder.take({**MANY, "user-5": 77, "new": 3})
     whole = difference(one, two)
-    monkeypatch.setattr(inspection_diff, "_ROWS_AT_A_TIME", 100)
+    monkeypatch.setattr(diff, "_ROWS_AT_A_TIME", 100)
     assert difference(one, two) == whole
 
 

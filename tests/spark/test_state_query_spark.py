@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from flowrun.cli.state.group import state
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import PipelineError, StateError
-from flowrun.runners.inspection_query import query_state
+from flowrun.runners.inspection.query import query_state
 from flowrun.runners.spark_state import query_on_spark, read_state
 from flowrun.state.storage.locate import locate
 from tests.state_folders import Names, ShopFolder

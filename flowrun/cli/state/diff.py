@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowrun.cli.state.query import json_rows, text_rows
 from flowrun.cli.views.tables import show_table
-from flowrun.runners.inspection_diff import TableDifference, diff_states
+from flowrun.runners.inspection.diff import TableDifference, diff_states
 from flowrun.state.storage.locate import SnapshotPath
 
 _HEADINGS = ("TABLE", "ROWS", "ADDED", "REMOVED", "KEYS ADDED", "KEYS REMOVED", "KEYS CHANGED")

@@ -37,7 +37,7 @@ def list_command(directory: str, output: str) -> None:
     from flowrun.cli.restoring import as_input_error
     from flowrun.cli.state.listing import show_listing
     from flowrun.errors import StateError
-    from flowrun.runners.inspection import list_snapshots
+    from flowrun.runners.inspection.snapshots import list_snapshots
 
     try:
         folders = list_snapshots(directory)
@@ -120,6 +120,6 @@ def query_command(
         return
     if spark.are_given:
         raise click.UsageError("--spark-master, --spark-remote and --conf go with --engine spark")
-    from flowrun.runners.inspection_query import query_state
+    from flowrun.runners.inspection.query import query_state
 
     write_result(query_state(snapshot, sql), form, file)

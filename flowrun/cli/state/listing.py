@@ -10,7 +10,7 @@ import click
 from flowrun.cli.views.figures import duration_text
 from flowrun.cli.views.tables import show_table, utc_text
 from flowrun.core.units import size_text
-from flowrun.runners.inspection import ListedFolder, ListedSnapshot
+from flowrun.runners.inspection.snapshots import ListedFolder, ListedSnapshot
 from flowrun.state.checkpoints import CheckpointMetadata
 
 _HEADINGS = ("NUMBER", "KIND", "TAKEN", "SIZE", "WRITTEN", "DURATION", "BARRIERS", "RUN", "STATE", "FOLDER")

@@ -13,14 +13,14 @@ from flowrun.cli.views.tables import show_table, utc_text
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.units import size_text
 from flowrun.errors import PipelineError, did_you_mean
-from flowrun.runners.inspection_description import (
+from flowrun.runners.inspection.description import (
     DescribedExchange,
     DescribedOperator,
     DescribedTable,
     Description,
     describe,
 )
-from flowrun.runners.inspection_verification import damaged_files
+from flowrun.runners.inspection.verification import damaged_files
 from flowrun.state.storage.locate import SnapshotPath
 
 _SHOWN = 10

@@ -17,8 +17,8 @@ from flowrun.api.state import KeyGroupRange
 from flowrun.core.clock import ManualClock
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
-from flowrun.runners.inspection_query import query_state
-from flowrun.runners.inspection_verification import damaged_files
+from flowrun.runners.inspection.query import query_state
+from flowrun.runners.inspection.verification import damaged_files
 from flowrun.state.checkpoints import (
     FileReference,
     KeyedTableState,

@@ -10,8 +10,8 @@ import pyarrow as pa
 from flowrun.api.state import KEY_GROUP_COLUMN
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.runners.inspection_tables import SUBTASK_COLUMN, StateDatabase, StateTable, quoted
-from flowrun.runners.inspection_verification import damaged_files
+from flowrun.runners.inspection.tables import SUBTASK_COLUMN, StateDatabase, StateTable, quoted
+from flowrun.runners.inspection.verification import damaged_files
 from flowrun.state.storage.locate import SnapshotPath
 
 _ROWS_AT_A_TIME = 4_000_000

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from flowrun.errors import PipelineError, did_you_mean
-from flowrun.runners.inspection_tables import StateDatabase, StateTable, quoted
-from flowrun.runners.inspection_verification import unreadable
+from flowrun.runners.inspection.tables import StateDatabase, StateTable, quoted
+from flowrun.runners.inspection.verification import unreadable
 from flowrun.state.storage.locate import SnapshotPath
 
 _UNKNOWN = re.compile(r"Table with name (?P<name>.+?) does not exist")

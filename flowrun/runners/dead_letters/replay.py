@@ -19,9 +19,9 @@ from flowrun.core.record import record
 from flowrun.errors import OptionError, PipelineError, did_you_mean
 from flowrun.plan.nodes import Plan, Scan, walk_plan
 from flowrun.plan.tables import create_source
-from flowrun.runners.letter_ledger import LetterLedger, Replay
-from flowrun.runners.letter_stores import rows_of
-from flowrun.runners.letter_targets import (
+from flowrun.runners.dead_letters.ledger import LetterLedger, Replay
+from flowrun.runners.dead_letters.stores import rows_of
+from flowrun.runners.dead_letters.targets import (
     FileTarget,
     FolderTarget,
     Letter,

@@ -1,0 +1,1 @@
+"""What is in checkpoints and savepoints, for `flowrun state` and `flowrun verify`."""
