@@ -84,15 +84,17 @@ def test_the_pipeline_gives_what_the_data_says(
     assert len(found) >= 27
 
 
-def test_the_command_that_starts_the_servers_prints_one_that_works(tmp_path: Path) -> None:
+def test_the_command_that_starts_the_servers_prints_two_that_work(tmp_path: Path) -> None:
     log = tmp_path / "servers.log"
     with log.open("wb") as out:
         servers = subprocess.Popen([sys.executable, "-m", "tests.servers"], cwd=ROOT, stdout=out, stderr=out)
     try:
         until(servers, log, lambda: "psql" in log.read_text())
-        (line,) = re.findall(r"flowrun run (.*)\n", log.read_text())
-        checked = [sys.executable, "-m", "flowrun", "validate", *shlex.split(line)]
-        assert subprocess.run(checked, cwd=ROOT, capture_output=True, check=False).returncode == 0
+        lines = re.findall(r"flowrun run (.*)\n", log.read_text())
+        assert [Path(line.split()[0]).stem for line in lines] == ["kafka_to_postgres", "orders_history_then_kafka"]
+        for line in lines:
+            checked = [sys.executable, "-m", "flowrun", "validate", *shlex.split(line)]
+            assert subprocess.run(checked, cwd=ROOT, capture_output=True, check=False).returncode == 0, line
     finally:
         servers.send_signal(signal.SIGINT)
         assert servers.wait(60) == 0, log.read_text()
