@@ -26,7 +26,7 @@ pytestmark = pytest.mark.everyday
 
 
 @pytest.mark.usefixtures("shuffled")
-@pytest.mark.parametrize("case", everyday(OWN, 50), ids=lambda p: p.stem)
+@pytest.mark.parametrize("case", everyday(OWN, 50, ci=3), ids=lambda p: p.stem)
 def test_our_scripts(case: Path, spark: SparkSession, tmp_path: Path) -> None:
     variables = {"OUT": str(tmp_path)}
     if "${DATA}" in case.read_text():
