@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from flowrun.connectors.newest_rows import key_numbers
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Integers, any_null
 
 
 class AskedKeys:
@@ -29,7 +29,7 @@ class AskedKeys:
     """
 
     def __init__(self, keys: pa.RecordBatch) -> None:
-        self._asked = np.flatnonzero(~_any_null(keys))
+        self._asked = np.flatnonzero(~any_null(keys))
         known = keys if len(self._asked) == keys.num_rows else keys.take(pa.array(self._asked))
         self._numbers = key_numbers(known.columns, range(known.num_columns))
         first = _first_of_each(self._numbers)
@@ -59,14 +59,6 @@ class AskedKeys:
         ends = np.cumsum(counts)
         at = np.arange(len(probe)) + np.repeat(starts - (ends - counts), counts)
         return order[at], probe
-
-
-def _any_null(columns: pa.RecordBatch) -> Bools:
-    missing = np.zeros(columns.num_rows, np.bool_)
-    for column in columns.columns:
-        if column.null_count:
-            missing |= column.is_null().to_numpy(zero_copy_only=False)
-    return missing
 
 
 def _first_of_each(numbers: Integers) -> Integers:

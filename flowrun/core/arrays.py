@@ -29,3 +29,16 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         pyarrow.ArrowInvalid: a value does not fit.
     """
     return column if column.type == kind else pc.cast(column, kind)
+
+
+def any_null(columns: pa.RecordBatch) -> Bools:
+    """Which rows have a NULL in some column.
+
+    >>> any_null(pa.record_batch({"a": [1, None], "b": ["x", "y"]})).tolist()
+    [False, True]
+    """
+    missing = np.zeros(columns.num_rows, np.bool_)
+    for column in columns.columns:
+        if column.null_count:
+            missing |= column.is_null().to_numpy(zero_copy_only=False)
+    return missing

@@ -19,7 +19,7 @@ from flowrun.connectors.filesystem.source import FileSource, create_source
 from flowrun.connectors.filesystem.split_readers import bad_record_error
 from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.connectors.formats.record_hints import bad_record_hint
-from flowrun.core.arrays import Bools, Integers
+from flowrun.core.arrays import Integers, any_null
 from flowrun.core.record import record
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
@@ -83,7 +83,7 @@ class FileLookup:
         hashes = hash_columns(keys.columns)
         first = np.searchsorted(self._hashes, hashes, "left")
         counts = np.searchsorted(self._hashes, hashes, "right") - first
-        counts[_any_null(keys)] = 0
+        counts[any_null(keys)] = 0
         probe = np.repeat(np.arange(keys.num_rows), counts)
         ends = np.cumsum(counts)
         at = np.arange(len(probe)) + np.repeat(first - (ends - counts), counts)
@@ -110,7 +110,7 @@ class FileLookup:
         rows = pa.concat_batches(batches) if batches else _empty(source.schema)
         keys = [rows.column(n) for n in self._recipe.keys.names]
         whole = pa.RecordBatch.from_arrays(keys, names=list(self._recipe.keys.names))
-        known = np.flatnonzero(~_any_null(whole))  # a key with a NULL is never found
+        known = np.flatnonzero(~any_null(whole))  # a key with a NULL is never found
         hashes = hash_columns(keys)[known]
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._order = hashes[order], known[order]
@@ -174,14 +174,6 @@ def create_lookup(table: TableDefinition, keys: tuple[str, ...]) -> FileLookupSo
         )
     interval = table.options.get(RELOAD_INTERVAL)
     return FileLookupSource(source, table.schema, declared.select(keys), None if interval is None else int(interval))
-
-
-def _any_null(columns: pa.RecordBatch) -> Bools:
-    missing = np.zeros(columns.num_rows, np.bool_)
-    for column in columns.columns:
-        if column.null_count:
-            missing |= column.is_null().to_numpy(zero_copy_only=False)
-    return missing
 
 
 def _empty(schema: Schema) -> pa.RecordBatch:
