@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 
@@ -166,6 +166,9 @@ class Connector:
     """(checked options of a table) → what must be installed for it, where they decide; `client` then is what most tables need."""
     source_options_for: Callable[[Mapping[str, object]], tuple[Option, ...]] | None = None
     """(options as given, unchecked) → all options that such a source may be given; None: always `source_options`. It raises nothing."""
+    parts_of: Callable[[Mapping[str, object]], Sequence[Mapping[str, object]]] | None = None
+    """(checked options of a table) → for each table of another connector that it is made of its options, `connector` and `format` among
+    them; None: it is made of none."""
     begins_at: Callable[[int], Mapping[str, OptionValue]] | None = None
     """(ms since the epoch) → options with which a source begins at this time: by the records' own time, that of their messages. It reads
     whatever comes behind the first record of this time or a later one. None: its sources know no such time."""

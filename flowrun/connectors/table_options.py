@@ -11,8 +11,9 @@ from flowrun.core.options import Option
 from flowrun.errors import OptionError, did_you_mean
 
 VALUE_FORMAT = "value.format"
-KEY_FORMAT = "key.format"
 """What the format of a table is called, too, if its records are messages with keys."""
+KEY_FORMAT = "key.format"
+"""The format of these keys."""
 
 
 def check_format(connector: Connector, name: str | None) -> None:

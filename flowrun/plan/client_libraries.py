@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from flowrun.api.client_library import ClientLibrary
 from flowrun.connectors.formats.registry import format_named
 from flowrun.connectors.registry import connector_named
+from flowrun.connectors.table_options import KEY_FORMAT, VALUE_FORMAT
 from flowrun.plan.joins import LookupJoin
-from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
-from flowrun.plan.tables import KEY_FORMAT
+from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
 
 
 def check_client_libraries(plan: Plan) -> None:
@@ -20,28 +20,22 @@ def check_client_libraries(plan: Plan) -> None:
     """
     for node in walk_plan(plan):
         if isinstance(node, Scan | Sink | LookupJoin):
-            for needed_by, client in _clients(node.table):
+            table = node.table
+            for needed_by, client in _clients(table.connector, table.format, table.options):
                 if not client.is_installed:
                     raise client.missing(client.modules[0], needed_by)
 
 
-def _clients(table: TableReference) -> Iterator[tuple[str, ClientLibrary]]:
-    """(who needs it, what) for each client library of a table."""
-    tables: list[tuple[object, Mapping[str, object]]] = [(table.connector, table.options)]
-    formats: list[object] = [table.format, table.options.get(KEY_FORMAT)]
-    if connector_named(table.connector).source_options_for is not None:  # tables of others, under names of their own
-        of_others = [(k.removesuffix("connector"), v) for k, v in table.options.items() if k.endswith(".connector")]
-        tables += ((name, _behind(prefix, table.options)) for prefix, name in of_others)
-        formats += (v for k, v in table.options.items() if k.endswith(".format"))
-    for name, options in tables:
-        connector = connector_named(str(name))
-        client = connector.client if connector.client_of is None else connector.client_of(options)
-        if client is not None:
-            yield f"connector '{connector.name}'", client
-    for form in formats:
-        if form is not None and (client := format_named(str(form)).client) is not None:
-            yield f"format '{form}'", client
-
-
-def _behind(prefix: str, options: Mapping[str, object]) -> Mapping[str, object]:
-    return {key.removeprefix(prefix): value for key, value in options.items() if key.startswith(prefix)}
+def _clients(
+    connector_name: str, format_name: object, options: Mapping[str, object]
+) -> Iterator[tuple[str, ClientLibrary]]:
+    """(who needs it, what) for each client library of a table, and of those that it is made of."""
+    connector = connector_named(connector_name)
+    client = connector.client if connector.client_of is None else connector.client_of(options)
+    if client is not None:
+        yield f"connector '{connector.name}'", client
+    for name in (format_name, options.get(KEY_FORMAT)):
+        if name is not None and (client := format_named(str(name)).client) is not None:
+            yield f"format '{name}'", client
+    for part in () if connector.parts_of is None else connector.parts_of(options):
+        yield from _clients(str(part["connector"]), part.get("format", part.get(VALUE_FORMAT)), part)

@@ -11,7 +11,7 @@ from flowrun.api.lookup import LookupSource
 from flowrun.api.sink import Sink
 from flowrun.api.source import Source
 from flowrun.connectors.registry import connector_named, connector_names
-from flowrun.connectors.table_options import KEY_FORMAT, VALUE_FORMAT, check_format, options_of_formats, source_options
+from flowrun.connectors.table_options import VALUE_FORMAT, check_format, options_of_formats, source_options
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError, OptionError
@@ -21,7 +21,7 @@ from flowrun.plan.compiled import Value
 from flowrun.plan.expressions import ColumnRef, columns_used, substitute
 from flowrun.plan.nodes import TableReference
 
-__all__ = ["KEY_FORMAT", "VALUE_FORMAT", "check_format"]
+__all__ = ["VALUE_FORMAT", "check_format"]
 
 
 class TableRole(Enum):

@@ -19,6 +19,7 @@ from flowrun.connectors.hybrid.options import (
     check_beginning,
     identifiers_of,
     options_for,
+    parts_of,
     switch_times,
 )
 from flowrun.connectors.hybrid.parts import Part
@@ -146,6 +147,7 @@ CONNECTOR = Connector(
     summary="Sources of other connectors, read one after the other: history from files or a lake table, then the stream from Kafka.",
     source_options=OF_ANY_TABLE,
     source_options_for=options_for,
+    parts_of=parts_of,
     create_source=create_source,
     source_delivery=Delivery.EXACTLY_ONCE,
     partitions=True,

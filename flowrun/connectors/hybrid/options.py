@@ -83,6 +83,12 @@ def _of_sources(given: Mapping[str, object]) -> Iterator[Option]:
                 yield replace(option, name=f"{name}.{option.name}", default=default)
 
 
+def parts_of(given: Mapping[str, object]) -> list[dict[str, object]]:
+    """The options of each source, without its name."""
+    names = _split(str(given[IDENTIFIERS]))
+    return [{k.removeprefix(f"{n}."): v for k, v in given.items() if k.startswith(f"{n}.")} for n in names]
+
+
 def can_be_part(connector: Connector | None) -> TypeGuard[Connector]:
     """Whether a connector is there, and has sources that can be among those of a hybrid one."""
     return connector is not None and connector.create_source is not None and connector.source_options_for is None
