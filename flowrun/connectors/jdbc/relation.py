@@ -261,10 +261,6 @@ class Dialect(Protocol):
         """Pass if columns of these types can be written at all. Raises OptionError; does no I/O."""
         ...
 
-    def quoted(self, name: str) -> str:
-        """A name as a query has it."""
-        ...
-
     def check_column(self, column: ServerColumn, declared: DataType) -> None:
         """Pass if the database keeps values of a type as they are, or refuses them, in a column. Raises MisfitError."""
         ...

@@ -29,6 +29,7 @@ from flowrun.api.source import (
 from flowrun.api.source_function import SourceContext
 from flowrun.connectors.jdbc.dialects import dialect_of
 from flowrun.connectors.jdbc.fitting import fitted, selection_of
+from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access, Dialect, MisfitError, Piece, ReadSession, Relation, Scan
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.source_function_reader import SourceFunctionReader
@@ -340,7 +341,7 @@ class SplitQuery:
                 f"'scan.partition.column' is '{partition.column}', whose type {column.shown} is not cut into ranges",
                 hint="choose a column of numbers, dates or timestamps, or leave 'scan.partition.*' out",
             ) from None
-        return f"{dialect.quoted(column.name)} BETWEEN {bounds[0]} AND {bounds[1]}"
+        return f"{identifier(column.name)} BETWEEN {bounds[0]} AND {bounds[1]}"
 
     def _fitted(
         self, batches: Iterator[pa.RecordBatch], scan: Scan, relation: Relation

@@ -10,14 +10,14 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
+from flowrun.connectors.jdbc.client_errors import translating
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.errors import ConnectorError, DataError, FlowrunError
 
@@ -133,17 +133,15 @@ def file_name(access: Access) -> str:
     return f"the DuckDB file '{access.address.database}'"
 
 
-@contextmanager
-def translated(access: Access) -> Iterator[None]:
+def translated(access: Access) -> AbstractContextManager[None]:
     """Errors of DuckDB inside become a `ConnectorError`, or a `DataError` where it does not take a value."""
-    try:
-        yield
-    except (FlowrunError, pa.ArrowException):
-        raise
-    except duckdb.Error as error:
-        raise _meaning(access, error) from None
-    except RuntimeError as error:  # so come errors of a query while its rows are fetched as Arrow batches
-        raise _meaning(access, error) from None
+    return translating(_is_of_client, lambda error: _meaning(access, error))
+
+
+def _is_of_client(error: Exception) -> bool:
+    return isinstance(
+        error, duckdb.Error | RuntimeError
+    )  # the latter while rows of a query are fetched as Arrow batches
 
 
 def _meaning(access: Access, error: Exception) -> FlowrunError:

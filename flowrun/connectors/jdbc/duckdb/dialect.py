@@ -12,7 +12,6 @@ from flowrun.api.sink import RowCheck
 from flowrun.connectors.jdbc.duckdb import columns, conditions
 from flowrun.connectors.jdbc.duckdb.reading import DuckDbReader
 from flowrun.connectors.jdbc.duckdb.writing import DuckDbWriter
-from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access, MisfitError, ReadSession, Relation, ServerColumn, WriteSession
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
@@ -38,10 +37,6 @@ class DuckDbDialect:
 
     def check_written(self, schema: Schema) -> None:
         """DuckDB has all types, nested ones too."""
-
-    def quoted(self, name: str) -> str:
-        """The name as itself."""
-        return identifier(name)
 
     def describe(self, access: Access) -> Relation:
         """Looks at the table."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import pyarrow as pa
+from contextlib import AbstractContextManager
 
 from flowrun.api.client_library import ClientLibrary
+from flowrun.connectors.jdbc.client_errors import is_from, translating
 from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.errors import ConnectorError, DataError, FlowrunError
@@ -83,28 +81,12 @@ def _doubled(value: str) -> str:
     return value.replace("'", "''")
 
 
-@contextmanager
-def translated(access: Access) -> Iterator[None]:
+def translated(access: Access) -> AbstractContextManager[None]:
     """Errors of the client libraries inside become a `ConnectorError`, or a `DataError` where the server does not take a value."""
-    try:
-        yield
-    except (FlowrunError, pa.ArrowException):
-        raise
-    except Exception as error:
-        state = getattr(error, "sqlstate", None)
-        if not _is_of_a_client(error):
-            raise
-        raise _meaning(
-            access, str(error), state
-        ) from None  # the libraries' own traceback could show what they were told
-
-
-def _is_of_a_client(error: Exception) -> bool:
-    return type(error).__module__.partition(".")[0] in (
-        "psycopg",
-        "adbc_driver_manager",
-        "psycopg_binary",
-    ) or isinstance(error, OSError)
+    return translating(
+        lambda error: is_from(error, "psycopg", "adbc_driver_manager", "psycopg_binary"),
+        lambda error: _meaning(access, str(error), getattr(error, "sqlstate", None)),
+    )
 
 
 def _meaning(access: Access, text: str, state: str | None) -> FlowrunError:

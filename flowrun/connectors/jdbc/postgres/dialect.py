@@ -15,7 +15,6 @@ from flowrun.connectors.jdbc.postgres import columns, conditions
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
 from flowrun.connectors.jdbc.postgres.reading import PostgresReader
 from flowrun.connectors.jdbc.postgres.writing import PostgresWriter
-from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access, MisfitError, ReadSession, Relation, ServerColumn, WriteSession
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
@@ -42,10 +41,6 @@ class PostgresDialect:
 
     def check_written(self, schema: Schema) -> None:
         """The server says what it does not take."""
-
-    def quoted(self, name: str) -> str:
-        """The name as itself."""
-        return identifier(name)
 
     def check_column(self, column: ServerColumn, declared: DataType) -> None:
         """COPY refuses what is no text of the column's type."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from flowrun.api.client_library import ClientLibrary
+from flowrun.connectors.jdbc.client_errors import is_from, translating
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.errors import ConnectorError, DataError, FlowrunError
 
@@ -114,17 +115,9 @@ def file_name(access: Access) -> str:
     return f"the SQLite file '{access.address.database}'"
 
 
-@contextmanager
-def translated(access: Access) -> Iterator[None]:
+def translated(access: Access) -> AbstractContextManager[None]:
     """Errors of the library inside become a `ConnectorError`, or a `DataError` where SQLite does not take a value."""
-    try:
-        yield
-    except (FlowrunError, pa.ArrowException):
-        raise
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != _LIBRARY and not isinstance(error, OSError):
-            raise
-        raise _meaning(access, _tidy(str(error))) from None
+    return translating(lambda error: is_from(error, _LIBRARY), lambda error: _meaning(access, _tidy(str(error))))
 
 
 def _meaning(access: Access, text: str) -> FlowrunError:

@@ -51,10 +51,6 @@ class SqliteDialect:
                     hint="select its fields, or make a text of it with JSON_OBJECT or CAST(… AS STRING)",
                 ) from None
 
-    def quoted(self, name: str) -> str:
-        """The name as itself."""
-        return identifier(name)
-
     def describe(self, access: Access) -> Relation:
         """Looks at the table."""
         session = SqliteReader(access)
