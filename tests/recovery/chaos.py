@@ -84,6 +84,15 @@ def kill_rounds(folder: Path, file: Path, rng: random.Random, rounds: int, longe
                 return
 
 
+def live_to_phase(
+    folder: Path, file: Path, module: str, *words: object, parallelism: int = 2, limit_s: float = 240
+) -> subprocess.CompletedProcess[str]:
+    """A life as `python -m MODULE WORD… ARGUMENT…`, a module that kills the process in a phase; over when the process is."""
+    arguments = command(folder, file, parallelism)[len(FLOWRUN) :]
+    begun = [sys.executable, "-m", module, *map(str, words), *arguments]
+    return subprocess.run(begun, capture_output=True, text=True, timeout=limit_s, check=False)
+
+
 def run_to_end(folder: Path, file: Path) -> None:
     """The last life."""
     done = subprocess.run(command(folder, file, 2), capture_output=True, text=True, timeout=120, check=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 import zlib
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from tests.recovery.chaos import FLOWRUN, command, kill_rounds, run_to_end
+from tests.recovery.chaos import FLOWRUN, kill_rounds, live_to_phase, run_to_end
 from tests.recovery.die_at import LAKE_PHASES
 from tests.recovery.lake import APPENDED, check, read, write_pipeline
 
@@ -34,9 +33,9 @@ def test_a_process_that_dies(tmp_path: Path, kind: str, phase: str) -> None:
     rng = random.Random(zlib.crc32(f"{kind} {phase}".encode()))
     deaths = 0
     for parallelism in (2, 3):
-        words = list(command(tmp_path, file, parallelism))
-        words[:3] = [sys.executable, "-m", "tests.recovery.die_at", phase, str(rng.randrange(1, 4))]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        done = live_to_phase(
+            tmp_path, file, "tests.recovery.die_at", phase, rng.randrange(1, 4), parallelism=parallelism, limit_s=120
+        )
         deaths += done.returncode == -signal.SIGKILL
         if done.returncode == 0:
             break

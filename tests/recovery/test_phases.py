@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
 
-from tests.recovery.chaos import check, command, run_to_end, write_pipeline
+from tests.recovery.chaos import check, live_to_phase, run_to_end, write_pipeline
 from tests.recovery.die_at import PHASES
 from tests.slices import everyday
 
@@ -24,9 +22,9 @@ def test_a_process_that_dies(tmp_path: Path, phase: str) -> None:
     rng = random.Random(zlib.crc32(phase.encode()))
     deaths = 0
     for parallelism in (2, 3):
-        words = list(command(tmp_path, file, parallelism))
-        words[:3] = [sys.executable, "-m", "tests.recovery.die_at", phase, str(rng.randrange(1, 4))]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+        done = live_to_phase(
+            tmp_path, file, "tests.recovery.die_at", phase, rng.randrange(1, 4), parallelism=parallelism, limit_s=120
+        )
         deaths += done.returncode == -signal.SIGKILL
         if done.returncode == 0:
             break

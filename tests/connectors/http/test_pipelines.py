@@ -9,7 +9,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import pytest
 from tests.connectors.http.die_at import COMMIT_PHASES
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import ROOT, run_file
-from tests.recovery.chaos import command, run_to_end
+from tests.recovery.chaos import command, live_to_phase, run_to_end
 from tests.servers.http import HttpServer, Received, Reply
 
 pytestmark = pytest.mark.exhaustive
@@ -88,9 +87,7 @@ OFTEN = "between the last answer and the record"
 )
 def test_a_kill_in_each_phase_of_a_commit(http_server: HttpServer, tmp_path: Path, phase: str) -> None:
     job = ChaoticJob(http_server, tmp_path, rows=1_000, rate=2_000, mode="json-array")
-    words = list(command(tmp_path, job.file, 2))
-    words[:3] = [sys.executable, "-m", "tests.connectors.http.die_at", phase, "2"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = live_to_phase(tmp_path, job.file, "tests.connectors.http.die_at", phase, 2)
     assert done.returncode == -9, done.stderr
     run_to_end(tmp_path, job.file)
     job.check()

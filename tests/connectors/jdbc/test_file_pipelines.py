@@ -19,7 +19,7 @@ from tests.connectors.jdbc.files import SCHEMES, FileDatabase, made
 from tests.connectors.jdbc.test_postgres_pipelines import PAGE, SHOP
 from tests.connectors.jdbc.test_postgres_recovery import PIPELINE
 from tests.end_to_end.running import run_file
-from tests.recovery.chaos import command, kill_rounds, run_to_end
+from tests.recovery.chaos import kill_rounds, live_to_phase, run_to_end
 from tests.spark.files import sql_plan
 from tests.spark.test_outputs import run_batch
 
@@ -171,10 +171,8 @@ PHASES = (
 @pytest.mark.parametrize("phase", [pytest.param(p, marks=[] if p == PHASES[2] else [pytest.mark.soak]) for p in PHASES])
 def test_a_kill_in_each_phase_of_a_commit(tmp_path: Path, scheme: str, phase: str) -> None:
     job = ChaoticFile(made(scheme, tmp_path), tmp_path, rows=3_000, rate=8_000)
-    words = list(command(tmp_path, job.file, 2))
     name = phase if phase in (PHASES[0], PHASES[3]) else f"{phase} of {scheme}"
-    words[:3] = [sys.executable, "-m", "tests.connectors.jdbc.die_at", name, "2"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = live_to_phase(tmp_path, job.file, "tests.connectors.jdbc.die_at", name, 2)
     assert done.returncode == -9, done.stderr
     run_to_end(tmp_path, job.file)
     job.check()

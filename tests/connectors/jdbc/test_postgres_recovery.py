@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.connectors.jdbc.die_at import TRANSACTION_PHASES
-from tests.recovery.chaos import command, kill_rounds, run_to_end
+from tests.recovery.chaos import command, kill_rounds, live_to_phase, run_to_end
 from tests.servers.postgres import PostgresDatabase, PostgresServer
 
 PIPELINE = """
@@ -75,9 +74,7 @@ SELDOM = ("before a transaction", "between the number and the rows")
 )
 def test_a_kill_in_each_phase_of_a_commit(postgres: PostgresDatabase, tmp_path: Path, phase: str) -> None:
     job = ChaoticJob(postgres, tmp_path, rows=4_000, rate=8_000)
-    words = list(command(tmp_path, job.file, 2))
-    words[:3] = [sys.executable, "-m", "tests.connectors.jdbc.die_at", phase, "2"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    done = live_to_phase(tmp_path, job.file, "tests.connectors.jdbc.die_at", phase, 2)
     assert done.returncode == -9, done.stderr
     run_to_end(tmp_path, job.file)
     job.check()
