@@ -33,10 +33,10 @@ CREATE TABLE bids (id BIGINT, auction BIGINT, price BIGINT, ts BIGINT{more}) WIT
 """
 _COPY = """
 SET 'execution.checkpointing.interval' = '1 s';
-CREATE TABLE large (id BIGINT, auction BIGINT, price BIGINT, ts BIGINT) WITH (
+CREATE TABLE many (id BIGINT, auction BIGINT, price BIGINT, ts BIGINT) WITH (
   'connector' = 'kafka', 'topic' = '{target}', 'properties.bootstrap.servers' = '{broker}', 'format' = 'json',
   'sink.delivery-guarantee' = '{guarantee}', 'sink.transactional-id-prefix' = '{target}');
-INSERT INTO large SELECT id, auction, price, ts FROM bids WHERE price > 500;
+INSERT INTO many SELECT id, auction, price, ts FROM bids WHERE price > 500;
 """
 _WINDOW = """
 CREATE TABLE counts (window_start TIMESTAMP(3), auction BIGINT, n BIGINT) WITH ('connector' = 'blackhole');
