@@ -14,6 +14,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runners.registry import JobEntry
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus
 
 MOST_REQUESTS = 256
@@ -40,6 +41,8 @@ class ControllableJob(Protocol):
     def job_id(self) -> str: ...
 
     def status(self) -> JobStatus: ...
+
+    def details(self) -> JobDetails: ...
 
     def stop(self, drain: bool = False) -> None: ...
 
@@ -139,6 +142,10 @@ class JobControl:
                 },
             }
         return found
+
+    def details(self) -> JobDetails:
+        """The job at this moment in full, subtask by subtask."""
+        return self._job.details()
 
     def place(self, order: Order) -> str:
         """Have an order carried out; gives the id under which `answer` tells what became of it.

@@ -8,9 +8,12 @@ from dataclasses import field, replace
 
 from flowrun.core.record import record
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
+from flowrun.runtime.checkpoint.records import CheckpointRecord
+from flowrun.runtime.job_details import FailureRecord, JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus
 
 _SHOWN_CHECKPOINTS = 10
+_RECORDED = 100
 _COUNTED = ("records_in", "records_out", "bytes_in", "bytes_out")
 
 
@@ -23,6 +26,8 @@ class EarlierExecutions:
         restarts: of all of them.
         last_failure: what the last restart was due to.
         checkpoints: of all of them.
+        checkpoint_records: the last ones of all of them.
+        failures: the last ones of all of them.
         vertices: vertex id → its last status, with the sums of all of them. Another parallelism may chain other operators into a vertex:
             what no vertex of the present execution takes over is not shown.
     """
@@ -32,16 +37,30 @@ class EarlierExecutions:
     last_failure: str | None = None
     checkpoints: CheckpointsStatus | None = None
     vertices: Mapping[str, VertexStatus] = field(default_factory=dict)
+    checkpoint_records: tuple[CheckpointRecord, ...] = ()
+    failures: tuple[FailureRecord, ...] = ()
 
-    def with_execution(self, ended: JobStatus) -> EarlierExecutions:
-        """With one more, of which this is the last status."""
-        now = self.before(ended)
+    def with_execution(self, ended: JobDetails) -> EarlierExecutions:
+        """With one more, as it stood at its end."""
+        details = self.before_details(ended)
+        now = details.status
         return EarlierExecutions(
             now.running_ms,
             now.restarts,
             now.last_failure,
             now.checkpoints,
             {**self.vertices, **{v.vertex_id: v for v in now.vertices}},
+            details.checkpoints,
+            details.failures,
+        )
+
+    def before_details(self, details: JobDetails) -> JobDetails:
+        """An execution that followed these, with the checkpoints and failures of all of them."""
+        return replace(
+            details,
+            status=self.before(details.status),
+            checkpoints=(*self.checkpoint_records, *details.checkpoints)[-_RECORDED:],
+            failures=(*self.failures, *details.failures)[-_RECORDED:],
         )
 
     def before(self, status: JobStatus) -> JobStatus:

@@ -18,6 +18,7 @@ from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import InternalError, PipelineError, StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
@@ -83,6 +84,10 @@ class LocalJob:
     def status(self) -> JobStatus:
         """What the job looks like now, also after its end."""
         return self._job_master.status()
+
+    def details(self) -> JobDetails:
+        """The job in full, subtask by subtask, now or at its end."""
+        return self._job_master.details()
 
     @property
     def checkpoint_root(self) -> str | None:

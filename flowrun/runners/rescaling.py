@@ -28,6 +28,7 @@ from flowrun.runners.earlier_executions import EarlierExecutions
 from flowrun.runners.embedded import JobStateOptions, LocalJob
 from flowrun.runners.snapshot_requests import RequestedSnapshot
 from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.lifecycle import ExecutionState, JobState
@@ -136,7 +137,17 @@ class RescalableJob:
         """What the job looks like now; figures count on over all executions."""
         with self._changed:
             present, earlier, target = self._present, self._earlier, self._moving_to
-        status = replace(earlier.before(present.status()), job_id=self.job_id)
+        return self._as_whole(earlier.before(present.status()), target)
+
+    def details(self) -> JobDetails:
+        """See `LocalJob`; checkpoints and failures are those of all executions, the rest is of the present one."""
+        with self._changed:
+            present, earlier, target = self._present, self._earlier, self._moving_to
+        details = earlier.before_details(present.details())
+        return replace(details, status=self._as_whole(details.status, target))
+
+    def _as_whole(self, status: JobStatus, target: int | None) -> JobStatus:
+        status = replace(status, job_id=self.job_id)
         if target is None or self._cancelled:
             return status
         waits_for = status.waits_for or f"rescaling from parallelism {self._version.parallelism} to {target}"
@@ -365,7 +376,7 @@ class RescalableJob:
 
     def _switch(self, rescaling: Rescaling, version: JobVersion, options: JobStateOptions) -> None:
         """Start the next execution and wait until all its subtasks run. Raises FlowrunError if they do not; it is over then."""
-        ended = self._present.status()
+        ended = self._present.details()
         job = rescaling.start(version, options)
         with self._changed:
             self._earlier = self._earlier.with_execution(ended)
@@ -405,7 +416,7 @@ class RescalableJob:
         present = self._present
         options = self._options_after(present, before)
         try:
-            ended = present.status()
+            ended = present.details()
             job = rescaling.start(before, options)
         except FlowrunError as worse:
             place = options.restore_from

@@ -30,6 +30,7 @@ from flowrun.runners.workers import slots_needed
 from flowrun.runtime.cluster.job_files import JobFiles
 from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.rpc.address import Address
@@ -95,6 +96,10 @@ class ClusterClient:
     def describe_job(self, job_id: str) -> Mapping[str, Json]:
         """See `DispatcherGateway`."""
         return _object(self._ask(lambda dispatcher: dispatcher.describe_job(job_id)))
+
+    def job_details(self, job_id: str) -> JobDetails:
+        """See `DispatcherGateway`."""
+        return self._ask(lambda dispatcher: dispatcher.job_details(job_id))
 
     def watch_job(self, job_id: str) -> JobProgress:
         """See `DispatcherGateway`."""
@@ -200,6 +205,10 @@ class ClusterJob:
     def status(self) -> JobStatus:
         """What the job looked like a moment ago, or at its end."""
         return self._progress.status
+
+    def details(self) -> JobDetails:
+        """See `LocalJob.details`."""
+        return self._client.job_details(self.job_id)
 
     def take_snapshot(
         self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False

@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from typing import Protocol
 
@@ -33,6 +33,7 @@ from flowrun.runtime.cluster.job_files import FetchFile, JobFiles, fetch_files
 from flowrun.runtime.cluster.session_messages import TASK_MANAGER, TaskManagerGateway, TaskManagerRegistration
 from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
 from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -201,6 +202,10 @@ class Dispatcher:
             if isinstance(described, dict):
                 return {**described, "started_ms": job.started_ms}
         return job.description if job.description is not None else self._outline(job)
+
+    def job_details(self, job_id: str) -> JobDetails:
+        """See `DispatcherGateway`."""
+        return self._running(job_id).details()
 
     def watch_job(self, job_id: str) -> JobProgress:
         """See `DispatcherGateway`."""
@@ -412,12 +417,10 @@ class Dispatcher:
         return manager
 
     def _state(self, job: _Job) -> str:
-        if job.is_over or job.connection is None:
-            return job.last.status.state.value
-        try:
-            return self.watch_job(job.job_id).status.state.value
-        except ClusterError:
-            return job.last.status.state.value
+        with suppress(ClusterError):
+            if not job.is_over and job.connection is not None:
+                return self.watch_job(job.job_id).status.state.value
+        return job.last.status.state.value
 
     def _outline(self, job: _Job) -> JsonValue:
         """What is known of a job whose process does not tell."""

@@ -38,6 +38,7 @@ from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.cluster.job_files import JobFiles, fetch_files
 from flowrun.runtime.cluster.remote_workers import RemoteWorkers
 from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.runtime.lifecycle import JobState
@@ -133,6 +134,10 @@ class _JobProcess:
     def describe(self) -> JsonValue:
         """See `JobManagerGateway`."""
         return self._started().describe()
+
+    def details(self) -> JobDetails:
+        """See `JobManagerGateway`."""
+        return self._started().details()
 
     def watch(self) -> JobProgress:
         """See `JobManagerGateway`."""

@@ -20,6 +20,7 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.runners.control import Order
 from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.rpc.error_values import ErrorValue
 
@@ -155,6 +156,10 @@ class DispatcherGateway(Protocol):
         """A job as JSON; see `JobControl.describe`. Raises ClusterError: it is unknown."""
         ...
 
+    def job_details(self, job_id: str) -> JobDetails:
+        """A job that runs, in full. Raises ClusterError: it is unknown, or over."""
+        ...
+
     def watch_job(self, job_id: str) -> JobProgress:
         """How a job stands, or ended. Raises ClusterError: it is unknown."""
         ...
@@ -197,6 +202,10 @@ class JobManagerGateway(Protocol):
 
     def describe(self) -> JsonValue:
         """The job as JSON; see `JobControl.describe`."""
+        ...
+
+    def details(self) -> JobDetails:
+        """The job in full."""
         ...
 
     def watch(self) -> JobProgress:

@@ -41,6 +41,7 @@ from flowrun.runtime.cluster.session_messages import (
 from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
 from flowrun.runtime.cluster.worker_process import ROLE as TASK_MANAGER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.rpc.address import Address, TcpAddress, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -172,6 +173,10 @@ class _ClientSide:
     def describe_job(self, job_id: str) -> JsonValue:
         """See `DispatcherGateway`."""
         return self.dispatcher.describe_job(job_id)
+
+    def job_details(self, job_id: str) -> JobDetails:
+        """See `DispatcherGateway`."""
+        return self.dispatcher.job_details(job_id)
 
     def watch_job(self, job_id: str) -> JobProgress:
         """See `DispatcherGateway`."""

@@ -22,6 +22,7 @@ from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint import events
 from flowrun.runtime.checkpoint.pacing import Pacing
 from flowrun.runtime.checkpoint.pending import CheckpointHistory, CompletedCheckpoint, PendingCheckpoint, Phase
+from flowrun.runtime.checkpoint.records import CheckpointRecord
 
 
 class CheckpointCoordinator:
@@ -73,6 +74,11 @@ class CheckpointCoordinator:
     def status(self) -> events.CheckpointsStatus:
         """Checkpoints at this moment."""
         return self._history.status(len(self._pending))
+
+    def records(self) -> tuple[CheckpointRecord, ...]:
+        """The last checkpoints and savepoints that have ended, and those under way. Any thread."""
+        pending = (checkpoint.record(self._pacing.elapsed_ms) for checkpoint in list(self._pending.values()))
+        return (*self._history.records, *pending)
 
     @property
     def next_id(self) -> int:
@@ -265,7 +271,7 @@ class CheckpointCoordinator:
     def _abort(self, pending: PendingCheckpoint, reason: str, *, failed: bool) -> None:
         del self._pending[pending.checkpoint_id]
         periodic = pending.request_id is None
-        self._history.abort(pending, reason if failed else None)
+        self._history.abort(pending, reason, self._pacing.elapsed_ms, failed=failed)
         self._pacing.begin_pause()
         self._commands.append(events.AbortCheckpoint(pending.checkpoint_id, reason, tuple(pending.snapshots.values())))
         self._answer(pending, None, reason)

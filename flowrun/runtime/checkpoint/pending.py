@@ -10,10 +10,21 @@ from flowrun.core.elements import CheckpointKind, CheckpointOptions
 from flowrun.core.record import record
 from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
+from flowrun.runtime.checkpoint.records import (
+    ABANDONED,
+    COMPLETED,
+    FAILED,
+    IN_PROGRESS,
+    CheckpointRecord,
+    vertex_records,
+)
 from flowrun.state.checkpoints import SubtaskSnapshot
 
 HISTORY = 10
 """How many completed checkpoints a status shows."""
+
+RECORDED = 100
+"""Of how many ended checkpoints it is known what they took."""
 
 REMEMBERED = 100
 """How many ended checkpoints are known, for late acknowledgements; of older ones they are ignored."""
@@ -99,6 +110,24 @@ class PendingCheckpoint:
             max_alignment_ms=max((f.alignment_ms for f in each), default=0.0),
         )
 
+    def record(
+        self, elapsed_ms: int, status: str = IN_PROGRESS, *, path: str | None = None, failure: str | None = None
+    ) -> CheckpointRecord:
+        """How it stands, or ended, for people. Any thread: what the job master changes meanwhile is copied first."""
+        snapshots, subtasks = self.snapshots.copy(), len(self.missing) + len(self.snapshots) + len(self.finished)
+        return CheckpointRecord(
+            self.checkpoint_id,
+            self.options.kind.value,
+            status,
+            self.trigger_ms,
+            float(elapsed_ms - self.started),
+            subtasks,
+            len(snapshots) + len(self.finished),
+            path,
+            failure,
+            vertex_records(snapshots),
+        )
+
 
 @record
 class CompletedCheckpoint:
@@ -124,6 +153,8 @@ class CheckpointHistory:
         self.failed = 0
         self.last_failure: str | None = None
         self._figures: deque[CheckpointFigures] = deque(maxlen=HISTORY)
+        self.records: tuple[CheckpointRecord, ...] = ()
+        """The last `RECORDED` ones, in the order in which they ended."""
         self._accepted: dict[int, dict[ExecutionVertexId, str]] = {}
         """Ended checkpoint → whose snapshots it names; none if it was aborted."""
 
@@ -131,17 +162,19 @@ class CheckpointHistory:
         """It exists."""
         self.completed += 1
         self._figures.append(pending.figures(path, elapsed_ms))
+        self._keep(pending.record(elapsed_ms, COMPLETED, path=path))
         if not pending.is_savepoint:
             self.retained = tuple(sorted({*self.retained, pending.checkpoint_id})[-self._retain :])
         if not pending.is_savepoint or pending.options.stop:
             self.latest = CompletedCheckpoint(pending.checkpoint_id, path)
         self._remember(pending.checkpoint_id, pending.attempts)
 
-    def abort(self, pending: PendingCheckpoint, failure: str | None) -> None:
-        """It will never exist. `failure`: why, if that is worth telling."""
-        if failure is not None:
+    def abort(self, pending: PendingCheckpoint, reason: str, elapsed_ms: int, *, failed: bool) -> None:
+        """It will never exist. `failed`: whether that is worth telling."""
+        self._keep(pending.record(elapsed_ms, FAILED if failed else ABANDONED, failure=reason))
+        if failed:
             self.failed += 1
-            self.last_failure = failure
+            self.last_failure = reason
         self._remember(pending.checkpoint_id, {})
 
     def is_stray(self, checkpoint_id: int, vertex: ExecutionVertexId, attempt_id: str) -> bool:
@@ -155,6 +188,9 @@ class CheckpointHistory:
         return CheckpointsStatus(
             self.completed, self.failed, in_progress, last, self.last_failure, tuple(self._figures)
         )
+
+    def _keep(self, ended: CheckpointRecord) -> None:
+        self.records = (*self.records, ended)[-RECORDED:]
 
     def _remember(self, checkpoint_id: int, accepted: dict[ExecutionVertexId, str]) -> None:
         self._accepted[checkpoint_id] = accepted

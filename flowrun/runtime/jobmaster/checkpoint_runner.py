@@ -21,6 +21,7 @@ from flowrun.errors import FlowrunError, StateError
 from flowrun.runtime.checkpoint import events
 from flowrun.runtime.checkpoint.assembly import StartedCheckpoint, assemble, logged_commits, pending_commits
 from flowrun.runtime.checkpoint.coordinator import CheckpointCoordinator
+from flowrun.runtime.checkpoint.records import CheckpointRecord
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
 from flowrun.runtime.jobmaster.hooks import MasterHooks
 from flowrun.runtime.jobmaster.io_thread import IoThread
@@ -141,6 +142,10 @@ class CheckpointRunner:
     def next_id(self) -> int:
         """The number of the next checkpoint or savepoint."""
         return self._coordinator.next_id
+
+    def records(self) -> tuple[CheckpointRecord, ...]:
+        """See `CheckpointCoordinator.records`. Any thread."""
+        return self._coordinator.records()
 
     def handle(self, event: events.CheckpointEvent) -> None:
         """Give an event to the coordinator and carry out its commands."""

@@ -11,6 +11,7 @@ from flowrun.runtime.checkpoint.events import SnapshotRequested
 from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
+from flowrun.runtime.jobmaster.details import DetailsReader
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
@@ -130,12 +131,14 @@ def create_job_master(
         post=post,
         io=threads.io(f"flowrun-checkpoints-{job_graph.name}", post),
     )
+    status = StatusReader(graph, executions, metrics, clock)
     parts = JobMasterParts(
         graph=graph,
         main=main,
         driver=driver,
         slots=SlotRequests(job_id, job_graph.name, slots, timers, settings.slots.request_timeout_ms, post),
-        status=StatusReader(graph, executions, metrics, clock),
+        status=status,
+        details=DetailsReader(graph, executions, metrics, status, clock),
         tasks=tasks,
         sources=sources,
         commits=commits,

@@ -45,7 +45,7 @@ def job_failure(
     root = failures[0]
     cause = root.failure.error
     error = JobFailedError(
-        f"{_place(graph, root)}: {describe_error(cause)}",
+        f"{place_of_failure(graph, root)}: {describe_error(cause)}",
         operator=root.failure.operator,
         subtask=None if root.vertex is None else root.vertex.subtask,
         hint=cause.hint if isinstance(cause, FlowrunError) else None,
@@ -55,7 +55,9 @@ def job_failure(
     if restart_note is not None:
         error.add_note(restart_note)
     for located in past:
-        error.add_note(f"restarted before, when {_place(graph, located)}: {describe_error(located.failure.error)}")
+        error.add_note(
+            f"restarted before, when {place_of_failure(graph, located)}: {describe_error(located.failure.error)}"
+        )
     return error
 
 
@@ -63,12 +65,13 @@ def secondary_notes(graph: ExecutionGraph, failures: Sequence[LocatedFailure], p
     """One line for each thing that went wrong while a job was taken down."""
     notes = []
     for located in failures:
-        notes.append(f"then {_place(graph, located)}: {describe_error(located.failure.error)}")
+        notes.append(f"then {place_of_failure(graph, located)}: {describe_error(located.failure.error)}")
         notes += located.failure.secondary
     return [*notes, *problems]
 
 
-def _place(graph: ExecutionGraph, located: LocatedFailure) -> str:
+def place_of_failure(graph: ExecutionGraph, located: LocatedFailure) -> str:
+    """Where something failed, as a clause: `operator 'x', subtask 1 of 2, failed while it ran`."""
     failure = located.failure
     if located.vertex is None:
         return f"'{failure.operator}' failed" if failure.operator else f"job '{graph.job_graph.name}' failed"

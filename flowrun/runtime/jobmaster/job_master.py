@@ -18,11 +18,13 @@ from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
 from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
+from flowrun.runtime.jobmaster.details import DetailsReader
 from flowrun.runtime.jobmaster.failure import job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.job_state import OpenedState, RestorePoint
@@ -65,6 +67,7 @@ class JobMasterParts:
         driver: of the scheduler.
         slots: asks for slots.
         status: reads how the job stands.
+        details: reads it in full.
         tasks: the subtasks as the job master reaches them.
         sources: the split enumerators.
         commits: the committers of the sinks.
@@ -80,6 +83,7 @@ class JobMasterParts:
     driver: SchedulerDriver
     slots: SlotRequests
     status: StatusReader
+    details: DetailsReader
     tasks: JobTasks
     sources: JobSources
     commits: CommitCoordinator
@@ -131,6 +135,7 @@ class JobMaster:
         self._scheduler = parts.driver.scheduler
         self._slots = parts.slots
         self._status = parts.status
+        self._details = parts.details
         self._tasks = parts.tasks
         self._sources = parts.sources
         self._commits = parts.commits
@@ -209,6 +214,10 @@ class JobMaster:
             slots=self._scheduler.slots.held,
             waits_for=None if pending is None else f"slots: {pending.reason}",
         )
+
+    def details(self) -> JobDetails:
+        """The job in full, subtask by subtask."""
+        return self._details.read(self.status(), self._checkpoints.records(), self._scheduler.failure_log.records)
 
     def wait(self, timeout_ms: float | None = None) -> JobResult | None:
         """The result once the job is over; None if it still runs after `timeout_ms`.
@@ -416,7 +425,7 @@ class JobMaster:
                 self.execution_graph,
                 failures,
                 problems,
-                past=self._scheduler.past_failures,
+                past=self._scheduler.failure_log.past,
                 restart_note=self._scheduler.restart_note,
             )
             self._finish(state, failed, failures[0].failure.error)

@@ -17,7 +17,6 @@ Otherwise the first failure is the root cause; every other subtask is cancelled,
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
@@ -26,10 +25,11 @@ from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId, Par
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.execution import Execution, Executions
+from flowrun.runtime.jobmaster.failure_log import FAILED, JOINED, RESTARTED, FailureLog
 from flowrun.runtime.jobmaster.host_folders import HostFolders
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import FailoverTopology
-from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures, forget_frames, is_same
+from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures, is_same
 from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
 from flowrun.runtime.jobmaster.slot_allocation import SlotAllocation
 from flowrun.runtime.jobmaster.stages import Stages
@@ -51,8 +51,6 @@ class _Phase(Enum):
 _JOINED = (_Phase.CANCELLING, _Phase.WAITING)
 _UP = (ExecutionState.RUNNING, ExecutionState.FINISHED)
 _NOT_DEPLOYED = (ExecutionState.CREATED, ExecutionState.SCHEDULED)
-PAST_FAILURES = 5
-"""How many earlier failures the final error tells of."""
 
 
 class Scheduler:
@@ -79,8 +77,7 @@ class Scheduler:
         self.state = JobState.CREATED
         self.failures: list[events.LocatedFailure] = []
         """Of now, not of what a restart has put right: root cause first, then what failed while subtasks were taken down."""
-        self.past_failures: deque[events.LocatedFailure] = deque(maxlen=PAST_FAILURES)
-        """Root causes of the last restarts, oldest first; without tracebacks, whose frames would keep dead tasks in memory."""
+        self.failure_log = FailureLog(graph, self.executions)
         self.restart_note: str | None = None
         """Why the last failure was not followed by a restart, for the final error; None if there is nothing to say."""
         self.restarts = 0
@@ -327,6 +324,7 @@ class Scheduler:
             return self._settle(now_ms)
         self.failures.append(located)
         if self.state is JobState.CREATED:
+            self.failure_log.add(located, now_ms, FAILED)
             return self._take_down(JobState.FAILING, self._reason(located), now_ms)
         if self.state in (JobState.RUNNING, JobState.RESTARTING):
             return self._recover(located, now_ms)
@@ -356,10 +354,13 @@ class Scheduler:
                 if restoring:
                     self._file(keep=located)
         if note is None:
+            outcome, concerned = JOINED if joins else RESTARTED, self._concerned(located)
+            self.failure_log.add(located, now_ms, outcome, restarted=concerned, delay_ms=self._delay_ms)
             return self._begin_round(located, now_ms)
         self.restart_note = note or None
         self.failures.remove(located)
         self.failures.insert(0, located)
+        self.failure_log.add(located, now_ms, FAILED, why_failed=self.restart_note)
         return self._take_down(JobState.FAILING, self._reason(located), now_ms)
 
     def _refusal(self, located: events.LocatedFailure, *, restoring: bool) -> str | None:
@@ -451,10 +452,7 @@ class Scheduler:
 
     def _file(self, keep: events.LocatedFailure | None = None) -> None:
         """Count the failures of a round as past."""
-        filed = [f for f in self.failures if f is not keep]
-        self.past_failures.extend(filed[:1])
-        for located in filed:
-            forget_frames(located.failure.error)
+        self.failure_log.file(f for f in self.failures if f is not keep)
         self.failures = [] if keep is None else [keep]
 
     # The end.

@@ -13,7 +13,7 @@ from flowrun.graph.job_graph import JobVertex
 from flowrun.runtime.job_status import JobStatus, VertexStatus
 from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.lifecycle import JobState
-from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
+from flowrun.runtime.metrics import MetricRegistry
 
 _LATENCY = "latency_ms."
 
@@ -69,15 +69,11 @@ class StatusReader:
 
     def _vertex(self, vertex: JobVertex) -> VertexStatus:
         subtasks = [str(i) for i in range(vertex.parallelism)]
-        tasks = [self._metrics.group(vertex.vertex_id, s) for s in subtasks]
         states = Counter(e.state for e in self._executions if e.vertex.vertex_id == vertex.vertex_id)
-        totals = {field: sum(t.counters().get(counter, 0) for t in tasks) for field, counter in _COUNTERS.items()}
-        head, tail = vertex.operators[0].operator_id, vertex.operators[-1].operator_id
-        if not vertex.inputs:
-            totals["records_in"] = self._operator_counters(vertex, head).get("numRecordsOut", 0)
-        if not vertex.results:
-            totals["records_out"] = self._operator_counters(vertex, tail).get("numRecordsIn", 0)
-        watermarks = [self._watermark(vertex, s, t) for s, t in zip(subtasks, tasks, strict=True)]
+        totals: Counter[str] = Counter()
+        for subtask in subtasks:
+            totals.update(self.subtask_counts(vertex, subtask))
+        watermarks = [self.watermark(vertex, s) for s in subtasks]
         running = [w for w in watermarks if w < MAX_TIMESTAMP]
         watermark = min(running, default=MAX_TIMESTAMP)
         known = watermark > MIN_TIMESTAMP
@@ -98,16 +94,37 @@ class StatusReader:
             counters={o.name: self._operator_counters(vertex, o.operator_id) for o in vertex.operators},
         )
 
-    def _watermark(self, vertex: JobVertex, subtask: str, task: ScopedMetrics) -> int:
+    def subtask_counts(self, vertex: JobVertex, subtask: str) -> dict[str, int]:
+        """The records and bytes that went in and out of one subtask, by the names of the fields of `VertexStatus`."""
+        task = self._metrics.group(vertex.vertex_id, subtask).counters()
+        counts = {field: task.get(counter, 0) for field, counter in _COUNTERS.items()}
+        if not vertex.inputs:
+            counts["records_in"] = self._of_operator(vertex, subtask, 0).get("numRecordsOut", 0)
+        if not vertex.results:
+            counts["records_out"] = self._of_operator(vertex, subtask, -1).get("numRecordsIn", 0)
+        return counts
+
+    def time_use(self, vertex: JobVertex, subtask: str) -> tuple[float, float, float]:
+        """Busy, idle and back-pressured ms per second of one subtask in about the last second; zeros before it starts."""
+        use = self._metrics.time_use(vertex.vertex_id, subtask)
+        if use is None:
+            return (0.0, 0.0, 0.0)
+        with self._lock:
+            return use.read()
+
+    def watermark(self, vertex: JobVertex, subtask: str) -> int:
         """Event time of one subtask: of its input, or for a source what its chain sends on (it may assign watermarks itself)."""
         if vertex.inputs:
-            read = task.gauges().get("currentInputWatermark")
+            read = self._metrics.group(vertex.vertex_id, subtask).gauges().get("currentInputWatermark")
             return MIN_TIMESTAMP if read is None else int(read)
         sent = [
             self._metrics.group(vertex.vertex_id, subtask, o.operator_id).gauges().get("currentOutputWatermark")
             for o in vertex.operators
         ]
         return max((int(w) for w in sent if w is not None), default=MIN_TIMESTAMP)
+
+    def _of_operator(self, vertex: JobVertex, subtask: str, position: int) -> dict[str, int]:
+        return self._metrics.group(vertex.vertex_id, subtask, vertex.operators[position].operator_id).counters()
 
     def _operator_counters(self, vertex: JobVertex, operator_id: str) -> dict[str, int]:
         total: Counter[str] = Counter()

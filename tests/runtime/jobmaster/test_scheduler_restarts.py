@@ -11,8 +11,9 @@ from flowrun.core.recovery import RestartSettings
 from flowrun.errors import DataError, OptionError, StateError
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
+from flowrun.runtime.jobmaster.failure_log import PAST_FAILURES
 from flowrun.runtime.jobmaster.restart import ExponentialDelay, FixedDelay, RestartStrategy, restart_strategy
-from flowrun.runtime.jobmaster.scheduler import PAST_FAILURES, Scheduler
+from flowrun.runtime.jobmaster.scheduler import Scheduler
 from flowrun.runtime.jobmaster.scheduler_events import (
     AnnounceRunning,
     CancelJob,
@@ -232,7 +233,7 @@ def test_consequences_of_a_failure_are_no_failures_of_their_own() -> None:
     assert story.tell("source_0", S.FAILED, root) == [], "told again, once it is closed"
     assert story.end("source_1") == [RestartAt(1_500, 1)]
     story.bring_up(story.restart(1))
-    assert [str(f.failure.error) for f in story.scheduler.past_failures] == ["root"]
+    assert [str(f.failure.error) for f in story.scheduler.failure_log.past] == ["root"]
 
 
 def test_another_region_that_fails_meanwhile_joins_the_restart() -> None:
@@ -369,7 +370,7 @@ def test_a_strategy_that_gives_up_fails_the_job_and_says_so() -> None:
     assert story.end("source_0", "source_1") == [EndJob(JobState.FAILED)]
     assert story.scheduler.restart_note == "gave up after 1 restart (fixed_delay, attempts 1)"
     assert [str(f.failure.error) for f in story.scheduler.failures] == ["second"]
-    assert [str(f.failure.error) for f in story.scheduler.past_failures] == ["first"]
+    assert [str(f.failure.error) for f in story.scheduler.failure_log.past] == ["first"]
 
 
 def test_the_causes_of_the_last_restarts_are_kept_without_their_frames() -> None:
@@ -381,7 +382,7 @@ def test_the_causes_of_the_last_restarts_are_kept_without_their_frames() -> None
             story.fail("source_0", error)
         story.end("source_1", "sink_0")
         story.bring_up(story.restart(number))
-    kept = [f.failure.error for f in story.scheduler.past_failures]
+    kept = [f.failure.error for f in story.scheduler.failure_log.past]
     assert [str(e) for e in kept] == ["3", "4", "5", "6", "7"]
     assert all(e.__traceback__ is None for e in kept)
     history = story.scheduler.executions.history(story.id("source_0"))
