@@ -29,8 +29,8 @@ from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
+from flowrun.rest.endpoint import open_endpoint
 from flowrun.runners.control import ControllableJob
-from flowrun.runners.control_endpoint import open_endpoint
 from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable

@@ -1,13 +1,12 @@
 """What a running job does when it is asked from another process: tell about itself, take savepoints, stop, cancel,
 rescale.
 
-This is the part that knows nothing of HTTP; `control_endpoint` lets others of the same user reach it.
+This is the part that knows nothing of HTTP; `flowrun.rest` lets others reach it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Protocol
 
 from flowrun.core.clock import Clock
@@ -232,30 +231,3 @@ class _Placed:
     ticket: Ticket | None
     asked_ns: int
     is_delivered: bool = False
-
-
-def order_of(given: Mapping[str, Json]) -> Order:
-    """An order from JSON.
-
-    Raises:
-        ValueError: it is none; the text says why.
-
-    >>> order_of({"kind": "stop", "drain": True})
-    Order(kind='stop', directory=None, drain=True, parallelism=None)
-    """
-    unknown = sorted(set(given) - {"kind", "directory", "drain", "parallelism"})
-    if unknown:
-        raise ValueError(f"unknown key '{unknown[0]}'")
-    kind, directory, drain = given.get("kind"), given.get("directory"), given.get("drain", False)
-    parallelism = given.get("parallelism")
-    if kind not in ("savepoint", "stop", "cancel", "rescale"):
-        raise ValueError("'kind' is one of savepoint, stop, cancel, rescale")
-    if kind != "rescale" and parallelism is not None:
-        raise ValueError("'parallelism' goes with rescale")
-    if kind == "rescale" and not (type(parallelism) is int and parallelism > 0):
-        raise ValueError("'parallelism' is a number, at least 1")
-    if directory is not None and not (isinstance(directory, str) and directory):
-        raise ValueError("'directory' is a text that is not empty")
-    if drain not in (True, False):
-        raise ValueError("'drain' is true or false")
-    return Order(str(kind), directory, bool(drain), None if parallelism is None else int(str(parallelism)))

@@ -1,4 +1,4 @@
-"""Talks to the control endpoint of a job in another process of the same user."""
+"""Talks to the REST API of a job in another process of the same user."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class JobClient:
 
     def __init__(self, entry: JobEntry) -> None:
         self.entry = entry
+        self._path = f"/v1/jobs/{entry.job_id}"
 
     def describe(self) -> Mapping[str, Json]:
         """The job at this moment, as `JobControl.describe` gives it."""
-        return self._request("GET", "/v1/job")
+        return self._request("GET", self._path)
 
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
@@ -35,11 +36,11 @@ class JobClient:
         order: dict[str, Json] = {"kind": kind, "directory": directory, "drain": drain}
         if parallelism is not None:
             order["parallelism"] = parallelism
-        return str(self._request("POST", "/v1/orders", order)["order"])
+        return str(self._request("POST", f"{self._path}/orders", order)["order"])
 
     def answer(self, order: str) -> Mapping[str, Json]:
         """What became of an order; see `JobControl.answer`."""
-        return self._request("GET", f"/v1/orders/{order}")
+        return self._request("GET", f"{self._path}/orders/{order}")
 
     def _request(self, method: str, path: str, body: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
         data = None if body is None else json.dumps(body).encode()

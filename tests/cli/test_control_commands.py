@@ -18,7 +18,7 @@ from flowrun.errors import PipelineError, StateError
 from flowrun.runners.control_client import JobClient
 from flowrun.runners.registry import JobRegistry, new_entry
 from tests.end_to_end.conftest import Command
-from tests.runners.control_fakes import FakeJob, FakeTicket, controlled
+from tests.rest.control_fakes import FakeJob, FakeTicket, controlled
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_waiting_says_so_now_and_then(own_registry: Path, capsys: pytest.Capture
             clock.advance(200)
         thread.join()
     assert "taking a savepoint … " in said
-    assert answers == [{"state": "done", "path": "/keep/1", "job_state": "running"}]
+    assert answers == [{"state": "done", "path": "/keep/1", "job_state": "running", "message": None, "hint": None}]
 
 
 def answer(ticket: FakeTicket) -> None:

@@ -9,7 +9,7 @@ import pytest
 from flowrun.cli.interruption import Interruption, stop_on_signals
 from flowrun.errors import StateError
 from flowrun.runtime.lifecycle import JobState
-from tests.runners.control_fakes import FakeJob
+from tests.rest.control_fakes import FakeJob
 
 LAST_CHECKPOINT = ("snapshot", None, False, True, False)
 

@@ -13,7 +13,8 @@ import os
 import ssl
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -50,37 +51,64 @@ def read_identity(folder: Path) -> TlsIdentity:
     Raises:
         ClusterError: a file is not there or is not what it must be, or other users may read the key.
     """
-    for name in (CERTIFICATE, KEY, AUTHORITY):
+    _check_files(folder, (CERTIFICATE, KEY, AUTHORITY))
+    with _usable(folder, "certificate, key and authority"):
+        return TlsIdentity(
+            _context(ssl.PROTOCOL_TLS_SERVER, folder),
+            _context(ssl.PROTOCOL_TLS_CLIENT, folder),
+        )
+
+
+def context_for_browsers(folder: Path) -> ssl.SSLContext:
+    """How a server shows the certificate in a folder to clients that have none, and prove themselves otherwise. `ca.pem` is not needed.
+
+    Raises:
+        ClusterError: as for `read_identity`.
+    """
+    _check_files(folder, (CERTIFICATE, KEY))
+    with _usable(folder, "certificate and key"):
+        return _plain_context(ssl.PROTOCOL_TLS_SERVER, folder)
+
+
+def _check_files(folder: Path, names: tuple[str, ...]) -> None:
+    for name in names:
         try:
             mode = os.stat(folder / name).st_mode
         except OSError as error:
             raise ClusterError(
                 f"cannot read {folder / name}: {error.strerror or error}",
-                hint=f"the folder of --tls has {CERTIFICATE}, {KEY} and {AUTHORITY}",
+                hint=f"the folder of --tls has {', '.join(names[:-1])} and {names[-1]}",
             ) from error
         if name == KEY and stat.S_IMODE(mode) & 0o077:
             raise ClusterError(f"other users may read the key {folder / name}", hint=f"`chmod 600 {folder / name}`")
+
+
+@contextmanager
+def _usable(folder: Path, what: str) -> Iterator[None]:
+    """A context in which files are loaded. Raises ClusterError: they are not what they must be."""
     try:
-        return TlsIdentity(
-            _context(ssl.PROTOCOL_TLS_SERVER, folder),
-            _context(ssl.PROTOCOL_TLS_CLIENT, folder),
-        )
+        yield
     except (OSError, ValueError) as error:
         reason = _words(error) if isinstance(error, ssl.SSLError) else error
         raise ClusterError(
-            f"the certificate, key and authority in {folder} cannot be used: {reason}",
+            f"the {what} in {folder} cannot be used: {reason}",
             hint="PEM files; the key belongs to the certificate, and has no password",
         ) from error
 
 
-def _context(protocol: int, folder: Path) -> ssl.SSLContext:
+def _plain_context(protocol: int, folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=_no_password)
+    return context
+
+
+def _context(protocol: int, folder: Path) -> ssl.SSLContext:
+    context = _plain_context(protocol, folder)
     context.check_hostname = False  # the authority is the cluster's own
     context.verify_mode = ssl.CERT_REQUIRED
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # connections are few and long
-    context.load_cert_chain(folder / CERTIFICATE, folder / KEY, password=_no_password)
     context.load_verify_locations(folder / AUTHORITY)
     return context
 

@@ -1,4 +1,4 @@
-"""The control endpoint: what it does for those who may, and how it turns everybody else away."""
+"""Control of a running job by the REST API: what it does for those who may, and how it turns everybody else away."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pytest
 
 from flowrun.core.clock import ManualClock
 from flowrun.errors import ClusterError, StateError
-from flowrun.runners.control import LINGER_MS, JobControl, Order, order_of
+from flowrun.rest.connections import MOST_CONNECTIONS
+from flowrun.rest.endpoint import JobEndpoint
+from flowrun.runners.control import LINGER_MS, JobControl, Order
 from flowrun.runners.control_client import JobClient
-from flowrun.runners.control_endpoint import MOST_CONNECTIONS, ControlEndpoint
 from flowrun.runners.registry import JobRegistry, new_entry
 from flowrun.runtime.lifecycle import JobState
-from tests.runners.control_fakes import FakeJob, controlled
+from tests.rest.control_fakes import FakeJob, controlled
 from tests.slices import everyday
 
 
@@ -29,7 +30,7 @@ def job() -> FakeJob:
 
 
 @pytest.fixture
-def endpoint(job: FakeJob, tmp_path: Path) -> Iterator[ControlEndpoint]:
+def endpoint(job: FakeJob, tmp_path: Path) -> Iterator[JobEndpoint]:
     with controlled(job, tmp_path / "run") as endpoint:
         yield endpoint
 
@@ -41,11 +42,11 @@ def no_thread_is_left_behind() -> Iterator[None]:
     assert threading.active_count() == before
 
 
-def client(endpoint: ControlEndpoint) -> JobClient:
+def client(endpoint: JobEndpoint) -> JobClient:
     return JobClient(endpoint.entry)
 
 
-def ask(endpoint: ControlEndpoint, method: str, path: str, body: object = None, **headers: str) -> tuple[int, object]:
+def ask(endpoint: JobEndpoint, method: str, path: str, body: object = None, **headers: str) -> tuple[int, object]:
     """One request with the right token unless `headers` say otherwise (`_` stands for `-`; empty: leave out)."""
     given = {"Authorization": f"Bearer {endpoint.entry.token}", "Content-Type": "application/json"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -67,7 +68,12 @@ def ask(endpoint: ControlEndpoint, method: str, path: str, body: object = None, 
     return response.status, json.loads(text) if text else None
 
 
-def test_a_job_tells_about_itself(endpoint: ControlEndpoint) -> None:
+def answered(state: str, path: str | None = None, job_state: str | None = None, **failed: str) -> dict[str, str | None]:
+    """What the API tells of an order."""
+    return {"state": state, "path": path, "job_state": job_state, "message": None, "hint": None, **failed}
+
+
+def test_a_job_tells_about_itself(endpoint: JobEndpoint) -> None:
     about = client(endpoint).describe()
     assert about["name"] == "orders"
     assert about["state"] == "running"
@@ -77,38 +83,38 @@ def test_a_job_tells_about_itself(endpoint: ControlEndpoint) -> None:
     assert endpoint.entry.token not in json.dumps(about)
 
 
-def test_a_savepoint_is_asked_for_and_waited_for(endpoint: ControlEndpoint, job: FakeJob) -> None:
+def test_a_savepoint_is_asked_for_and_waited_for(endpoint: JobEndpoint, job: FakeJob) -> None:
     order = client(endpoint).place("savepoint", "/keep")
-    assert client(endpoint).answer(order) == {"state": "pending"}
+    assert client(endpoint).answer(order)["state"] == "pending"
     job.tickets[0].succeed("/keep/savepoint-1")
-    assert client(endpoint).answer(order) == {"state": "done", "path": "/keep/savepoint-1", "job_state": "running"}
+    assert client(endpoint).answer(order) == answered("done", "/keep/savepoint-1", "running")
     assert job.asked == [("snapshot", "/keep", True, False, False)]
 
 
-def test_a_savepoint_that_fails_says_why(endpoint: ControlEndpoint, job: FakeJob) -> None:
+def test_a_savepoint_that_fails_says_why(endpoint: JobEndpoint, job: FakeJob) -> None:
     order = client(endpoint).place("savepoint")
     job.tickets[0].fail("the disk is full", "free some space")
-    answer = {"state": "failed", "message": "the disk is full", "hint": "free some space"}
+    answer = answered("failed", message="the disk is full", hint="free some space")
     assert client(endpoint).answer(order) == answer
 
 
-def test_a_job_that_refuses_says_why_at_once(endpoint: ControlEndpoint, job: FakeJob) -> None:
+def test_a_job_that_refuses_says_why_at_once(endpoint: JobEndpoint, job: FakeJob) -> None:
     job.refusal = StateError("the job takes no checkpoints", hint="set settings.checkpoint")
     with pytest.raises(StateError, match="takes no checkpoints") as refused:
         client(endpoint).place("savepoint")
     assert refused.value.hint == "set settings.checkpoint"
 
 
-def test_a_stop_is_done_when_the_job_has_ended(endpoint: ControlEndpoint, job: FakeJob) -> None:
+def test_a_stop_is_done_when_the_job_has_ended(endpoint: JobEndpoint, job: FakeJob) -> None:
     order = client(endpoint).place("stop", drain=True)
     assert job.asked == [("snapshot", None, False, True, True)], "with a last checkpoint"
     job.tickets[0].succeed("/state/chk-8")
     assert client(endpoint).answer(order)["state"] == "pending", "what is pending has still to be committed"
     job.state = JobState.FINISHED
-    assert client(endpoint).answer(order) == {"state": "done", "path": "/state/chk-8", "job_state": "finished"}
+    assert client(endpoint).answer(order) == answered("done", "/state/chk-8", "finished")
 
 
-def test_a_stop_with_a_folder_ends_with_a_savepoint(endpoint: ControlEndpoint, job: FakeJob) -> None:
+def test_a_stop_with_a_folder_ends_with_a_savepoint(endpoint: JobEndpoint, job: FakeJob) -> None:
     client(endpoint).answer(client(endpoint).place("stop", "/keep"))
     assert job.asked == [("snapshot", "/keep", True, True, False)]
     job.tickets[0].fail("never mind")
@@ -119,11 +125,11 @@ def test_a_job_without_checkpoints_stops_gracefully(tmp_path: Path) -> None:
     job = FakeJob(takes_checkpoints=False)
     with controlled(job, tmp_path / "run", checkpoints=False) as endpoint:
         order = client(endpoint).place("stop")
-        assert client(endpoint).answer(order) == {"state": "done", "path": None, "job_state": "finished"}
+        assert client(endpoint).answer(order) == answered("done", None, "finished")
     assert job.asked == [("stop", False)]
 
 
-def test_a_cancelled_job(endpoint: ControlEndpoint, job: FakeJob) -> None:
+def test_a_cancelled_job(endpoint: JobEndpoint, job: FakeJob) -> None:
     assert client(endpoint).answer(client(endpoint).place("cancel"))["job_state"] == "canceled"
     assert job.asked == [("cancel",)]
 
@@ -148,46 +154,57 @@ def test_the_pipeline_may_say_where_savepoints_go(tmp_path: Path, job: FakeJob) 
         ({"Host": "evil.example"}, 403),
         ({"Host": "127.0.0.1:1"}, 403),
         ({"Origin": "http://127.0.0.1"}, 403),
+        ({"Origin": "null"}, 403),
     ],
 )
-@pytest.mark.parametrize("request_line", [("GET", "/v1/job"), ("POST", "/v1/orders"), ("GET", "/nowhere")])
+@pytest.mark.parametrize(
+    "request_line",
+    [("GET", "/v1/jobs/0123456789abcdef"), ("POST", "/v1/jobs/0123456789abcdef/orders"), ("GET", "/nowhere")],
+)
 def test_strangers_get_nothing(
-    endpoint: ControlEndpoint, job: FakeJob, headers: dict[str, str], status: int, request_line: tuple[str, str]
+    endpoint: JobEndpoint, job: FakeJob, headers: dict[str, str], status: int, request_line: tuple[str, str]
 ) -> None:
     body = {"kind": "cancel"} if request_line[0] == "POST" else None
     got, answer = ask(endpoint, *request_line, body, **headers)
     assert got == status
-    assert set(answer) == {"error"}  # type: ignore[call-overload]
+    assert set(answer) == {"error", "hint", "problems"}  # type: ignore[call-overload]
     assert job.asked == []
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status"),
     [
-        ("GET", "/", None, {}, 404),
-        ("GET", "/v1/orders/99", None, {}, 404),
-        ("GET", "/v1/orders/../job", None, {}, 404),
-        ("POST", "/v1/job", {}, {}, 405),
-        ("DELETE", "/v1/job", None, {}, 405),
-        ("GET", "/v1/orders", None, {}, 405),
-        ("BREW", "/v1/orders", None, {}, 405),
-        ("POST", "/v1/orders", None, {}, 411),
-        ("POST", "/v1/orders", None, {"Content_Length": "-1"}, 411),
-        ("POST", "/v1/orders", None, {"Transfer_Encoding": "chunked"}, 411),
-        ("POST", "/v1/orders", None, {"Content_Length": "16385"}, 413),
-        ("POST", "/v1/orders", None, {"Content_Length": "9" * 5000}, 413),
-        ("POST", "/v1/orders", {"kind": "cancel"}, {"Content_Type": "text/plain"}, 415),
-        ("POST", "/v1/orders", b"{", {}, 400),
-        ("POST", "/v1/orders", b"[" * 10_000, {}, 400),
-        ("POST", "/v1/orders", b"[]", {}, 400),
-        ("POST", "/v1/orders", {"kind": "explode"}, {}, 400),
-        ("POST", "/v1/orders", {"kind": "cancel", "force": True}, {}, 400),
-        ("POST", "/v1/orders", {"kind": "savepoint", "directory": 7}, {}, 400),
-        ("POST", "/v1/orders", {"kind": "stop", "drain": "yes"}, {}, 400),
+        ("GET", "/nowhere", None, {}, 404),
+        ("GET", "/v1/jobs/0123456789abcdef/orders/99", None, {}, 404),
+        ("GET", "/v1/jobs/0123456789abcdef/orders/../../job", None, {}, 404),
+        ("GET", "/v1/jobs/another", None, {}, 404),
+        ("GET", "/v1/jobs/", None, {}, 404),
+        ("GET", "/v1/jobs/0123456789abcdef?after=1", None, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef", {}, {}, 405),
+        ("DELETE", "/v1/jobs/0123456789abcdef", None, {}, 405),
+        ("GET", "/v1/jobs/0123456789abcdef/orders", None, {}, 405),
+        ("BREW", "/v1/jobs/0123456789abcdef/orders", None, {}, 405),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", None, {}, 411),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", None, {"Content_Length": "-1"}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", None, {"Transfer_Encoding": "chunked"}, 411),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", None, {"Content_Length": "16385"}, 413),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", None, {"Content_Length": "9" * 5000}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", None, {"Content_Length": "9" * 20}, 413),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "cancel"}, {"Content_Type": "text/plain"}, 415),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", b"{", {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", b"[" * 10_000, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", b"[]", {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "explode"}, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "cancel", "force": True}, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "savepoint", "directory": 7}, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "stop", "drain": "yes"}, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "rescale"}, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "rescale", "parallelism": True}, {}, 400),
+        ("POST", "/v1/jobs/0123456789abcdef/orders", {"kind": "stop", "parallelism": 2}, {}, 400),
     ],
 )
 def test_wrong_requests_are_refused(
-    endpoint: ControlEndpoint, job: FakeJob, method: str, path: str, body: object, headers: dict[str, str], status: int
+    endpoint: JobEndpoint, job: FakeJob, method: str, path: str, body: object, headers: dict[str, str], status: int
 ) -> None:
     assert ask(endpoint, method, path, body, **headers)[0] == status
     assert job.asked == []
@@ -195,9 +212,16 @@ def test_wrong_requests_are_refused(
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"\r\n\r\n", b"NONSENSE\r\n\r\n", b"GET /v1/job\r\n", b"\x16\x03\x01\x02", b"A" * 70_000 + b"\r\n\r\n"],
+    [
+        b"",
+        b"\r\n\r\n",
+        b"NONSENSE\r\n\r\n",
+        b"GET /v1/jobs/0123456789abcdef\r\n",
+        b"\x16\x03\x01\x02",
+        b"A" * 70_000 + b"\r\n\r\n",
+    ],
 )
-def test_nonsense_does_no_harm(endpoint: ControlEndpoint, sent: bytes) -> None:
+def test_nonsense_does_no_harm(endpoint: JobEndpoint, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", endpoint.entry.port), timeout=10) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
@@ -209,9 +233,9 @@ def test_nonsense_does_no_harm(endpoint: ControlEndpoint, sent: bytes) -> None:
     assert client(endpoint).describe()["name"] == "orders"
 
 
-@pytest.mark.parametrize("sent", everyday([b"", b"GET /v1/job HTTP/1.1\r\n"], 2))
+@pytest.mark.parametrize("sent", everyday([b"", b"GET /v1/jobs/0123456789abcdef HTTP/1.1\r\n"], 2))
 def test_connections_that_are_held_open_neither_lock_the_owner_out_nor_delay_the_end(
-    endpoint: ControlEndpoint, sent: bytes
+    endpoint: JobEndpoint, sent: bytes
 ) -> None:
     address = ("127.0.0.1", endpoint.entry.port)
     held = [socket.create_connection(address, timeout=10) for _ in range(MOST_CONNECTIONS * 5 // 2)]
@@ -224,8 +248,8 @@ def test_connections_that_are_held_open_neither_lock_the_owner_out_nor_delay_the
         connection.close()
 
 
-def test_it_listens_on_the_loopback_interface_only(endpoint: ControlEndpoint) -> None:
-    listening = endpoint._listener.getsockname()[0]
+def test_it_listens_on_the_loopback_interface_only(endpoint: JobEndpoint) -> None:
+    listening = endpoint.doors[0].listener.getsockname()[0]
     assert listening == "127.0.0.1"
 
 
@@ -277,10 +301,3 @@ def test_rescaling_is_done_when_the_job_goes_on(tmp_path: Path) -> None:
         job.tickets[-1].succeed("/state/chk-8")
         answer = client.answer(order)
         assert (answer["state"], answer["path"], answer["job_state"]) == ("done", "/state/chk-8", "running")
-        for wrong in (
-            {"kind": "rescale"},
-            {"kind": "rescale", "parallelism": True},
-            {"kind": "stop", "parallelism": 2},
-        ):
-            with pytest.raises(ValueError, match="parallelism"):
-                order_of(wrong)  # type: ignore[arg-type]

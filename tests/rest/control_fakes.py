@@ -9,9 +9,10 @@ from pathlib import Path
 
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
-from flowrun.runners.control_endpoint import ControlEndpoint, open_endpoint
+from flowrun.rest.endpoint import JobEndpoint, open_endpoint
 from flowrun.runners.registry import JobRegistry
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus, VertexStatus
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 
@@ -65,6 +66,9 @@ class FakeJob:
         )
         return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, restarts=self.restarts)
 
+    def details(self) -> JobDetails:
+        raise StateError("the test has not said any")
+
     def stop(self, drain: bool = False) -> None:
         self.asked.append(("stop", drain))
         self.state = JobState.FINISHED
@@ -96,7 +100,7 @@ class FakeJob:
 @contextmanager
 def controlled(
     job: FakeJob, folder: Path, *, name: str = "orders", checkpoints: bool = True, savepoints: str | None = None
-) -> Iterator[ControlEndpoint]:
+) -> Iterator[JobEndpoint]:
     """The job with its endpoint, registered in `folder`."""
     endpoint = open_endpoint(
         job,

@@ -1,0 +1,168 @@
+"""What the REST API takes and gives: JSON objects, as records whose schemas the OpenAPI document has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from flowrun.core.record import record
+from flowrun.runners.control import Json, Order
+
+Text = Annotated[str, Meta(min_length=1, max_length=4_096)]
+
+
+@record
+class LastCheckpoint:
+    """A checkpoint or savepoint that was completed. Times in epoch ms.
+
+    Attributes:
+        id: its number.
+        kind: `checkpoint` or `savepoint`.
+        path: from which a job can be resumed.
+        triggered_ms: when.
+        duration_ms: from then until it was complete.
+        state_bytes: that were written for it.
+    """
+
+    id: int
+    kind: str
+    path: str
+    triggered_ms: int
+    duration_ms: float
+    state_bytes: int
+
+
+@record
+class CheckpointCounts:
+    """Of a run of a job.
+
+    Attributes:
+        completed: how many.
+        failed: how many.
+        in_progress: how many now.
+        last_failure: why the last one that failed did.
+        last: that was completed.
+    """
+
+    completed: int
+    failed: int
+    in_progress: int
+    last_failure: str | None = None
+    last: LastCheckpoint | None = None
+
+
+@record
+class JobAnswer:
+    """A job at one moment. What is not known now, as its process is being started, is null.
+
+    Attributes:
+        job_id: unique.
+        name: of the pipeline.
+        file: of the pipeline, for people.
+        pid: of the process of its job master; 0: there is none now.
+        state: `created`, `running`, `restarting`, `finished`, `canceled`, `failed` and the like.
+        started_ms: epoch ms.
+        running_ms: for how long its present execution runs.
+        rows_read: by all sources.
+        rows_per_s: of those, on average.
+        restarts: how many.
+        slots: that it has.
+        waits_for: before it can run.
+        checkpoints: null: it takes none.
+    """
+
+    job_id: str
+    name: str
+    file: str
+    pid: int
+    state: str
+    started_ms: int
+    running_ms: int | None = None
+    rows_read: int | None = None
+    rows_per_s: float | None = None
+    restarts: int | None = None
+    slots: int | None = None
+    waits_for: str | None = None
+    checkpoints: CheckpointCounts | None = None
+
+
+@record
+class JobsAnswer:
+    """The jobs of a process, oldest first."""
+
+    jobs: tuple[JobAnswer, ...]
+
+
+@record
+class OrderRequest:
+    """What somebody asks of a job.
+
+    Attributes:
+        kind: what to do.
+        directory: for savepoints; null: the job's own. A `stop` without one ends with a checkpoint.
+        drain: `stop` lets event time end, so that open windows fire.
+        parallelism: to which `rescale` takes the job.
+    """
+
+    kind: Literal["savepoint", "stop", "cancel", "rescale"]
+    directory: Text | None = None
+    drain: bool = False
+    parallelism: Annotated[int, Meta(ge=1, le=32_768)] | None = None
+
+    def order(self) -> Order:
+        """The order. Raises ValueError: its parts do not fit together.
+
+        >>> OrderRequest("stop", drain=True).order()
+        Order(kind='stop', directory=None, drain=True, parallelism=None)
+        """
+        if self.kind == "rescale" and self.parallelism is None:
+            raise ValueError("'parallelism' says to what a rescale takes the job")
+        if self.kind != "rescale" and self.parallelism is not None:
+            raise ValueError("'parallelism' goes with rescale")
+        return Order(self.kind, self.directory, self.drain, self.parallelism)
+
+
+@record
+class OrderPlaced:
+    """An order that is being carried out: `GET …/orders/{order}` tells what becomes of it."""
+
+    order: str
+
+
+@record
+class OrderAnswer:
+    """What became of an order.
+
+    Attributes:
+        state: `done` for orders that end a job means that it has ended.
+        path: of the checkpoint or savepoint that was taken.
+        job_state: after what was done.
+        message: why it failed.
+        hint: what to do then.
+    """
+
+    state: Literal["pending", "done", "failed"]
+    path: str | None = None
+    job_state: str | None = None
+    message: str | None = None
+    hint: str | None = None
+
+
+@record
+class Health:
+    """Whether the process answers (`/healthz`), or a job of its runs (`/readyz`)."""
+
+    status: Literal["ok", "not ready"]
+
+
+def job_answer(description: Mapping[str, Json]) -> JobAnswer:
+    """A job as it describes itself; see `JobControl.describe`."""
+    return msgspec.convert(description, JobAnswer)
+
+
+def order_answer(answer: Mapping[str, Json]) -> OrderAnswer:
+    """What became of an order; see `JobControl.answer`."""
+    return msgspec.convert(answer, OrderAnswer)

@@ -1,0 +1,162 @@
+"""Where the REST API listens, and what whoever comes there must show."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+from flowrun.core.record import record
+from flowrun.errors import ClusterError
+from flowrun.runners.registry import LOOPBACK
+from flowrun.runtime.rpc.address import Address, TcpAddress
+
+BACKLOG = 128
+"""Connections that the kernel keeps until they are accepted."""
+_SMALLEST_PORT_OF_USERS = 1024
+
+
+@record(eq=False)
+class Door:
+    """A socket that listens.
+
+    Attributes:
+        listener: does not block.
+        host: as the user has named it.
+        token: that each request must carry, but for those of files of the page and of health.
+        tls: of the connections; None: they are not encrypted.
+    """
+
+    listener: socket.socket
+    host: str
+    token: str
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def port(self) -> int:
+        """That was chosen."""
+        number: int = self.listener.getsockname()[1]
+        return number
+
+    @property
+    def url(self) -> str:
+        """Where a browser goes, without the token: `http://127.0.0.1:8081/`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}/"
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """What may stand in a request's header `Host`; None: anything, as a certificate tells where a client is.
+
+        On loopback no name but its own counts: a page of elsewhere whose name has come to mean this machine (DNS rebinding) gets nothing.
+        """
+        if self.tls is not None:
+            return None
+        return frozenset(
+            f"{name}:{self.port}" for name in (LOOPBACK, "localhost", self.url.split("/")[2].rpartition(":")[0])
+        )
+
+
+@record
+class DoorOptions:
+    """Where the user wants the REST API to listen.
+
+    Attributes:
+        address: a host and a port; port 0 is any free one.
+        token_file: holds the token; it is made if it is not there. None: the token is a new one.
+        tls: folder of `cert.pem` and `key.pem`.
+    """
+
+    address: Address
+    token_file: Path | None = None
+    tls: Path | None = None
+
+
+def loopback_door(token: str) -> Door:
+    """A door for processes of this machine, at any free port.
+
+    Raises:
+        ClusterError: there is no loopback interface.
+    """
+    return Door(_listening(TcpAddress(LOOPBACK, 0)), LOOPBACK, token)
+
+
+def open_door(options: DoorOptions, token: str) -> Door:
+    """The door that the user asks for.
+
+    Args:
+        options: of the user.
+        token: if there is no file of one.
+
+    Raises:
+        ClusterError: it would let strangers in, a file cannot be used, or the address is taken.
+    """
+    address = options.address
+    if not isinstance(address, TcpAddress):
+        raise ClusterError(
+            f"the REST API cannot listen at {address}", hint="name HOST:PORT: browsers know no other places"
+        )
+    if not address.is_of_this_machine:
+        _check_beyond_loopback(address, options)
+    if options.token_file is not None:
+        token = read_or_create_token(options.token_file)
+    context = None
+    if options.tls is not None:
+        from flowrun.runtime.rpc.tls import context_for_browsers  # most processes do without
+
+        context = context_for_browsers(options.tls.expanduser())
+    return Door(_listening(address), address.host, token, context)
+
+
+def read_or_create_token(path: Path) -> str:
+    """The token in a file, which is made, for this user only, if it is not there.
+
+    Raises:
+        ClusterError: it cannot be read or made, other users can read it, or it is no token.
+    """
+    from flowrun.runtime.rpc.secret import read_or_create_secret
+
+    path = path.expanduser()
+    text = read_or_create_secret(path).value.decode()
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise ClusterError(
+            f"the text in {path} cannot be a token: it goes into a header of HTTP",
+            hint="letters and digits; `openssl rand -hex 32` makes one",
+        )
+    return text
+
+
+def _check_beyond_loopback(address: TcpAddress, options: DoorOptions) -> None:
+    missing = [
+        option
+        for option, value in (("--token-file FILE", options.token_file), ("--tls FOLDER", options.tls))
+        if value is None
+    ]
+    if missing:
+        raise ClusterError(
+            f"the REST API cannot listen at {address}, which other machines reach, without {' and '.join(missing)}",
+            hint="whoever knows the token can stop jobs, and without TLS it can be read on its way; "
+            f"{LOOPBACK}:{address.port} needs neither",
+        )
+
+
+def _listening(address: TcpAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        listener = socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        hint = "name another port; 0 is any free one"
+        if isinstance(error, PermissionError) and address.port < _SMALLEST_PORT_OF_USERS:
+            hint = f"ports below {_SMALLEST_PORT_OF_USERS} are for the superuser"
+        raise ClusterError(f"cannot listen at {address}: {os.strerror(error.errno or 0)}", hint=hint) from error
+    listener.setblocking(False)
+    return listener
+
+
+def close_doors(doors: tuple[Door, ...]) -> None:
+    """Listen no more. Idempotent."""
+    for door in doors:
+        with suppress(OSError):
+            door.listener.close()

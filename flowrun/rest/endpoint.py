@@ -1,0 +1,88 @@
+"""The REST API of the one job of a process: registered for the user's other commands, on loopback, and where the user says besides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flowrun.core.clock import Clock, SystemClock
+from flowrun.errors import FlowrunError
+from flowrun.rest.doors import Door, DoorOptions, close_doors, loopback_door, open_door
+from flowrun.rest.served import OneJob
+from flowrun.rest.server import RestServer
+from flowrun.runners.control import ControllableJob, JobControl
+from flowrun.runners.registry import JobEntry, JobRegistry, new_entry
+
+
+class JobEndpoint:
+    """A job's endpoint, from `open_endpoint` to `close`."""
+
+    def __init__(self, control: JobControl, entry: JobEntry, doors: tuple[Door, ...], registry: JobRegistry) -> None:
+        self._control = control
+        self._entry = entry
+        self._registry = registry
+        self._server = RestServer(OneJob(entry.job_id, control), doors)
+        self._closed = False
+
+    @property
+    def entry(self) -> JobEntry:
+        """As it is registered."""
+        return self._entry
+
+    @property
+    def doors(self) -> tuple[Door, ...]:
+        """Where it listens; the first is that of the entry."""
+        return self._server.doors
+
+    def close(self) -> None:
+        """Answer those who still wait, then leave the registry and close. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._control.linger()
+        self._registry.remove(self._entry.job_id)
+        self._server.close()
+
+
+def open_endpoint(
+    job: ControllableJob,
+    *,
+    name: str,
+    file: str,
+    sources: frozenset[str] = frozenset(),
+    checkpoints: bool = False,
+    savepoints: str | None = None,
+    listen: DoorOptions | None = None,
+    registry: JobRegistry | None = None,
+    clock: Clock | None = None,
+) -> JobEndpoint:
+    """Register a job of this process and answer those who want to see or control it, until `close`.
+
+    Args:
+        job: to be controlled.
+        name: of its pipeline.
+        file: of its pipeline, for people.
+        sources: ids of the vertices that read from outside.
+        checkpoints: whether it takes checkpoints, so that a stop ends with one.
+        savepoints: where savepoints go if nobody says; None: where the job puts them.
+        listen: where it is to be reached besides; None: nowhere else.
+        registry: where it is entered; None: this user's.
+        clock: time; the system's if None.
+
+    Raises:
+        ClusterError: it cannot be registered, cannot listen there, or there is no loopback interface.
+    """
+    clock = SystemClock() if clock is None else clock
+    registry = JobRegistry() if registry is None else registry
+    entry = new_entry(job.job_id, name, file, 0, clock.now_ms())
+    doors: tuple[Door, ...] = ()
+    try:
+        doors = (loopback_door(entry.token),)
+        if listen is not None:
+            doors = (*doors, open_door(listen, entry.token))
+        entry = replace(entry, port=doors[0].port)
+        registry.add(entry)
+    except FlowrunError:
+        close_doors(doors)
+        raise
+    control = JobControl(job, entry, sources, clock, checkpoints=checkpoints, savepoints=savepoints)
+    return JobEndpoint(control, entry, doors, registry)

@@ -1,0 +1,60 @@
+"""What the REST API asks of whoever has the jobs: the process of one job, or a dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from flowrun.core.record import record
+from flowrun.runners.control import JobControl, Json, Order
+
+
+class ServedJob(Protocol):
+    """One job. All methods are thread-safe and may block for a round trip to the job's process.
+
+    They raise StateError for what the job refuses, and ClusterError if it cannot be reached.
+    """
+
+    def describe(self) -> Mapping[str, Json]:
+        """See `JobControl.describe`."""
+        ...
+
+    def place(self, order: Order) -> str:
+        """See `JobControl.place`."""
+        ...
+
+    def answer(self, number: str) -> Mapping[str, Json] | None:
+        """See `JobControl.answer`."""
+        ...
+
+    def delivered(self, number: str) -> None:
+        """See `JobControl.delivered`."""
+        ...
+
+
+class ServedJobs(Protocol):
+    """The jobs of a process."""
+
+    def jobs(self) -> Sequence[ServedJob]:
+        """All of them, oldest first."""
+        ...
+
+    def job(self, job_id: str) -> ServedJob | None:
+        """The job of that id; None: there is none."""
+        ...
+
+
+@record(eq=False)
+class OneJob:
+    """The `ServedJobs` of a process that runs one job."""
+
+    job_id: str
+    control: JobControl
+
+    def jobs(self) -> Sequence[ServedJob]:
+        """See `ServedJobs`."""
+        return (self.control,)
+
+    def job(self, job_id: str) -> ServedJob | None:
+        """See `ServedJobs`."""
+        return self.control if job_id == self.job_id else None
