@@ -78,6 +78,9 @@ _INTO_A_COUNT = """
 CREATE TABLE counted (n INT, c BIGINT, PRIMARY KEY (n) NOT ENFORCED) WITH ({sink}, 'table-name' = 'counted');
 INSERT INTO counted SELECT n, COUNT(*) FROM t GROUP BY n;
 """
+_ROW_COPIED = "SELECT EXISTS (SELECT FROM copied WHERE id = (SELECT max(id) FROM t))"
+_ROWS_COUNTED = "SELECT coalesce(sum(c), 0) = {rows} FROM counted"
+"""Of the server, which shares the machine's cores, they ask little; what must hold in the end is asked once they hold."""
 _COPIED = "SELECT (SELECT (count(*), sum(id), sum(n), sum(amount)) FROM t) = (SELECT (count(*), sum(id), sum(n), sum(amount)) FROM copied)"
 _COUNTED = "SELECT NOT EXISTS (SELECT n, count(*) FROM t GROUP BY n EXCEPT ALL SELECT n, c FROM counted)"
 
@@ -95,23 +98,29 @@ def run() -> list[Figure]:
 def _changes(database: PostgresDatabase, folder: Path) -> list[Figure]:
     """The jobs and the bare loop read the same changes, which are there before any of them begins; they take turns."""
     jobs = {
-        "into a table": (_Job(database, folder / "copied", _INTO_A_TABLE), _COPIED),
-        "into a keyed count": (_Job(database, folder / "counted", _INTO_A_COUNT), _COUNTED),
+        "into a table": (_Job(database, folder / "copied", _INTO_A_TABLE), _ROW_COPIED, _COPIED),
+        "into a keyed count": (_Job(database, folder / "counted", _INTO_A_COUNT), _ROWS_COUNTED, _COUNTED),
     }
     database.execute("CREATE PUBLICATION bare FOR TABLE t")
     database.execute("SELECT pg_create_logical_replication_slot('bare', 'pgoutput')")
     rates: dict[str, list[float]] = {name: [] for name in ("bare", *jobs)}
-    for job, holds in jobs.values():
+
+    def done(query: str) -> Callable[[], bool]:
+        return lambda: database.execute(query) == [(True,)]
+
+    for job, _, holds in jobs.values():
         with job.running():
-            _until(lambda holds=holds: database.execute(holds) == [(True,)])
+            _until(done(holds))
     for number in range(RUNS):
         database.execute(f"CALL change({ROWS + number * TRANSACTIONS * 40})")
         rates["bare"].append(CHANGES / _bare_seconds(database))
-        for name, (job, holds) in jobs.items():
+        [[rows]] = database.execute("SELECT count(*) FROM t")
+        for name, (job, seen, holds) in jobs.items():
             with job.running():
                 _until(lambda job=job: job.is_reading())
                 began = time.perf_counter()
-                _until(lambda holds=holds: database.execute(holds) == [(True,)])
+                _until(done(seen.format(rows=rows)))
+                _until(done(holds))
                 rates[name].append(CHANGES / (time.perf_counter() - began))
     bare = statistics.median(rates["bare"])
     return [

@@ -19,7 +19,7 @@ from benchmarks import flink
 from benchmarks.measuring import FLOWRUN, Figure
 from tests.servers.kafka import KafkaBroker, why_not
 
-MESSAGES = 1_500_000
+MESSAGES = 5_000_000
 ROUNDS = 3
 COPY_BAR = 0.5
 FLINK_BAR = 1.0
@@ -50,7 +50,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 broker, source, target, partitions, messages = sys.argv[1:4] + [int(a) for a in sys.argv[4:]]
 began = time.perf_counter()
-consumer = Consumer({"bootstrap.servers": broker, "group.id": "bare", "enable.auto.commit": False})
+consumer = Consumer({"bootstrap.servers": broker, "group.id": "bare", "enable.auto.commit": False, "fetch.queue.backoff.ms": 10})
 producer = Producer({"bootstrap.servers": broker, "acks": "all", "queue.buffering.max.messages": 200_000, "linger.ms": 5})
 consumer.assign([TopicPartition(source, p, 0) for p in range(partitions)])
 read = 0

@@ -29,8 +29,10 @@ _WAIT_S = 0.1
 _LOOK_EVERY_S = 0.5
 _NO_GROUP = "flowrun"
 _NO_COMMITTED = "no previously committed offset"
-_HELD_BACK = 1 << 15
-"""Kilobytes of messages that the client keeps ahead, where the user says nothing."""
+_AHEAD = {"queued.max.messages.kbytes": 1 << 15, "fetch.queue.backoff.ms": 10}
+"""How many kilobytes of messages the client keeps ahead, and how long it waits when it has enough, where the user says nothing. It would
+wait a second by itself, while small messages are processed faster than it fetches them.
+"""
 
 
 @record(eq=False)
@@ -112,8 +114,7 @@ class PartitionFetcher:
             settings["isolation.level"] = "read_committed"
         if properties.get("auto.offset.reset", "none") == "none":
             settings["auto.offset.reset"] = "error"
-        if "queued.max.messages.kbytes" not in properties:
-            settings["queued.max.messages.kbytes"] = _HELD_BACK
+        settings |= {name: value for name, value in _AHEAD.items() if name not in properties}
         self._consumer = self._cluster.client(library().Consumer, self._errors, settings)
         self._thread = threading.Thread(target=self._run, name="kafka-fetcher", daemon=True)
         self._thread.start()

@@ -87,6 +87,17 @@ def test_a_bounded_source_keeps_the_contract(kafka: KafkaBroker) -> None:
     check_source(made, [(i,) for i in range(150)], batch_rows=(1, 7, 1024), restarts=4)
 
 
+def test_a_client_that_has_enough_messages_goes_on_soon(kafka: KafkaBroker) -> None:
+    """By itself it waits a second whenever it holds enough of a partition: ten times here, as each answer of the broker is enough."""
+    topic = kafka.create_topic(1)
+    for first in range(0, 200, 20):
+        kafka.produce(topic, lines(*range(first, first + 20)))
+    few = {"properties_queued.min.messages": 1, "properties_max.partition.fetch.bytes": 700}
+    began = time.monotonic()
+    assert bounded(kafka, topic, **few) == list(range(200))
+    assert time.monotonic() - began < 6
+
+
 def test_where_a_source_begins_and_ends(kafka: KafkaBroker) -> None:
     topic = kafka.create_topic(2)
     kafka.produce(topic, lines(0, 1), partition=0, timestamp=1_000)
