@@ -16,8 +16,8 @@ _RANDOM_ID = re.compile(rb"[0-9a-f]{32}")
 """By which pickles of classes know a class again in one process."""
 _DIGITS = 16
 _SETTINGS = "settings"
-_OF_ONE_PROCESS = frozenset({"search_path"})
-"""Fields that say where a process has its copy of the user's modules."""
+_LEFT_OUT = frozenset({"search_path", "written_at"})
+"""Fields that say where a process has its copy of the user's modules, and where operators stand in the user's text."""
 
 
 def fingerprint(job_graph: JobGraph) -> str:
@@ -66,7 +66,7 @@ def _texts(value: object, above: tuple[int, ...]) -> Iterator[str]:
         yield str(value)
     elif is_dataclass(value) and not isinstance(value, type):
         yield f"{type(value).__qualname__}("
-        for field in (f for f in fields(value) if f.name not in _OF_ONE_PROCESS):
+        for field in (f for f in fields(value) if f.name not in _LEFT_OUT):
             yield field.name
             yield from _texts(getattr(value, field.name, None), inside)
         yield ")"

@@ -12,6 +12,7 @@ from flowrun.core.record import record
 from flowrun.core.recovery import DEFAULT_CANCELLATION_TIMEOUT_MS, CheckpointSettings, RestartSettings
 from flowrun.core.resources import ResourceSpec, SlotSettings, SlotSharingGroup
 from flowrun.core.schema import Schema
+from flowrun.errors import Location
 from flowrun.graph.partitioner import Partitioner
 
 
@@ -41,6 +42,8 @@ class ChainedOperator:
     """Whether one behind it does."""
     sorted_inputs: bool = False
     """Whether its inputs with keys are sorted by them; only the head of a chain."""
+    written_at: Location | None = field(default=None, compare=False)
+    """What it comes from in the user's text; no part of what it is, so a comment may move it."""
 
 
 @record

@@ -145,6 +145,7 @@ class _JobGraphGenerator:
             exact_watermarks=node.exact_watermarks,
             exact_behind=node.exact_behind,
             sorted_inputs=node.sorted_inputs,
+            written_at=node.written_at,
         )
 
     def _job_edge(self, edge: StreamEdge) -> JobEdge:

@@ -13,6 +13,7 @@ from flowrun.api.source import Source
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceSpec, SlotSharingGroup
 from flowrun.core.schema import Schema
+from flowrun.errors import Location
 from flowrun.graph.job_graph import JobSettings
 from flowrun.graph.partitioner import Partitioner
 
@@ -76,6 +77,7 @@ class StreamNode:
         exact_watermarks: the operator, or one behind it, takes rows and watermarks in their exact order.
         exact_behind: one behind it does.
         sorted_inputs: its inputs with keys are sorted by them (batch mode).
+        written_at: what it comes from in the user's text.
     """
 
     id: int
@@ -101,6 +103,7 @@ class StreamNode:
     exact_watermarks: bool = False
     exact_behind: bool = False
     sorted_inputs: bool = False
+    written_at: Location | None = field(default=None, compare=False)
 
 
 @record

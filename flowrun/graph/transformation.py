@@ -15,6 +15,7 @@ from flowrun.core.record import record
 from flowrun.core.resources import ResourceSpec
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
+from flowrun.errors import Location
 from flowrun.graph.partitioner import Partitioner
 
 DEFAULT_SLOT_SHARING_GROUP = "default"
@@ -61,11 +62,13 @@ class PhysicalTransformation(Transformation):
     """A transformation that becomes a stream node: it has an operator. `chaining` overrides the factory's strategy.
 
     `on_error`: what a program said becomes of rows that it cannot process; None: what holds for the job.
+    `written_at`: what the operator comes from in the user's text; None: it has no place there.
     """
 
     factory: OperatorRecipe
     chaining: ChainingStrategy | None = None
     on_error: OnError | None = None
+    written_at: Location | None = None
 
 
 @record(eq=False, slots=False, frozen=False, kw_only=True)

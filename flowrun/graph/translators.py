@@ -139,6 +139,7 @@ def _add_physical(
         source=transformation.source if isinstance(transformation, transformations.SourceTransformation) else None,
         sink=transformation.sink if isinstance(transformation, transformations.SinkTransformation) else None,
         sorted_inputs=sorted_inputs,
+        written_at=transformation.written_at,
     )
     node_id = graph.add_node(node, transformation)
     for index, several in enumerate(upstreams):

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from flowrun.api.operator import OutputTag
 from flowrun.api.source import Boundedness, Source
+from flowrun.errors import Location
 from flowrun.graph.transformation import (
     OneInputTransformation,
+    PhysicalTransformation,
     SideOutputTransformation,
     Transformation,
     UnionTransformation,
@@ -49,6 +51,7 @@ def lower(plan: nodes.Plan, given: Mapping[int, Source] | None = None) -> tuple[
     lowering = _Lowering(plan.settings, sources, unbounded, modes)
     for node in nodes.walk_plan(prepared):
         lowering.add(node)
+        _tell_place(lowering.of(node), node.hints.location, {id(lowering.of(i)) for i in node.inputs})
     return tuple(lowering.of(sink) for sink in prepared.sinks)
 
 
@@ -172,6 +175,16 @@ class _Lowering:
     def _sink(self, node: nodes.Sink) -> Transformation:
         source = self.of(node.input)
         return with_hints(lower_sink(node, source, self._modes[id(node)], self._settings, self._unbounded), node.hints)
+
+
+def _tell_place(made: Transformation, location: Location | None, inputs: set[int]) -> None:
+    """Note where in the user's text the operators stand that a node became: `made` and what is between it and the node's inputs."""
+    if id(made) in inputs:
+        return
+    if isinstance(made, PhysicalTransformation) and made.written_at is None:
+        made.written_at = location
+    for upstream in made.inputs:
+        _tell_place(upstream, location, inputs)
 
 
 def _name(node: nodes.PlanNode) -> str:

@@ -31,6 +31,9 @@ class OperatorDescription:
         connector: the class of its source or sink; None: it is neither.
         is_source: whether rows come from outside here.
         is_sink: whether rows leave here.
+        file: of the pipeline's text that it comes from; None: it has no place in a text.
+        line: there, from 1.
+        column: there, from 1, in code points.
     """
 
     operator_id: str
@@ -41,6 +44,9 @@ class OperatorDescription:
     connector: str | None = None
     is_source: bool = False
     is_sink: bool = False
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
 
 
 @record
@@ -55,6 +61,7 @@ class ExchangeDescription:
         partitioner: how rows are dealt out, such as `HASH[user_id]`.
         kind: `pipelined` or `blocking`.
         columns: of its rows, with their types.
+        operator_id: of the operator of `source` whose rows they are.
     """
 
     exchange_id: str
@@ -64,6 +71,7 @@ class ExchangeDescription:
     partitioner: str
     kind: str
     columns: tuple[tuple[str, str], ...] = ()
+    operator_id: str | None = None
 
 
 @record

@@ -32,6 +32,7 @@ def test_figures_of_subtasks_add_up_to_those_of_their_vertices() -> None:
         (details.vertices[1].status.vertex_id, details.vertices[2].status.vertex_id, "pipelined"),
     ]
     assert all(e.partitioner.startswith("HASH[") for e in details.exchanges)
+    assert [e.operator_id for e in details.exchanges] == [v.operators[-1].operator_id for v in details.vertices[:2]]
     assert details.parallelism == 3
     assert decode(encode(details, JobDetails), JobDetails) == details
 

@@ -105,7 +105,7 @@ def _operators(vertex: JobVertex) -> Iterator[OperatorDescription]:
 
 
 def _operator(operator: ChainedOperator, key: tuple[tuple[str, ...], ...]) -> OperatorDescription:
-    connected = operator.source or operator.sink
+    connected, place = operator.source or operator.sink, operator.written_at
     return OperatorDescription(
         operator.operator_id,
         operator.name,
@@ -115,6 +115,9 @@ def _operator(operator: ChainedOperator, key: tuple[tuple[str, ...], ...]) -> Op
         None if connected is None else type(connected).__name__,
         is_source=operator.source is not None,
         is_sink=operator.sink is not None,
+        file=None if place is None else place.file,
+        line=None if place is None else place.line,
+        column=None if place is None else place.column,
     )
 
 
@@ -124,6 +127,11 @@ def _columns(schema: Schema) -> tuple[tuple[str, str], ...]:
 
 def _exchanges(job_graph: JobGraph) -> Iterator[ExchangeDescription]:
     kinds = {result.data_set_id: result.type.value for vertex in job_graph.vertices for result in vertex.results}
+    writers = {
+        vertex.results[edge.result].data_set_id: vertex.operators[edge.source].operator_id
+        for vertex in job_graph.vertices
+        for edge in vertex.output_edges
+    }
     for vertex in job_graph.vertices:
         for edge in vertex.inputs:
             yield ExchangeDescription(
@@ -134,6 +142,7 @@ def _exchanges(job_graph: JobGraph) -> Iterator[ExchangeDescription]:
                 partitioner_label(edge.partitioner, edge.schema),
                 kinds[edge.data_set_id],
                 _columns(edge.schema),
+                writers[edge.data_set_id],
             )
 
 
