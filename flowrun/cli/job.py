@@ -32,7 +32,9 @@ from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
 from flowrun.rest.endpoint import open_endpoint
 from flowrun.runners.control import ControllableJob
 from flowrun.runners.embedded import JobStateOptions
+from flowrun.runners.job_document import document_of
 from flowrun.runners.pipeline_text import functions_folder
+from flowrun.runners.recent_logs import keep_recent_logs
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -159,6 +161,7 @@ def prepare(view: ViewOptions) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=view.log_level.upper(), handlers=[handler])
+    keep_recent_logs()
     if view.report is not None:
         check_report(view.report)
     tune_process()
@@ -387,6 +390,7 @@ def _controlled(run: JobRun, job: RescalableJob) -> Iterator[None]:
             sources=run.source_ids,
             checkpoints=settings is not None,
             savepoints=None if settings is None else settings.savepoint_directory,
+            document=document_of(run.compiled.text),
         )
     except ClusterError as error:
         if not run.view.quiet:

@@ -10,6 +10,10 @@ from msgspec import Meta
 
 from flowrun.core.record import record
 from flowrun.runners.control import Json, Order
+from flowrun.runtime.checkpoint.events import CheckpointsStatus
+from flowrun.runtime.checkpoint.records import CheckpointRecord
+from flowrun.runtime.job_details import ExchangeDescription, FailureRecord, JobDetails, OperatorDescription, Setting
+from flowrun.runtime.job_status import VertexStatus
 
 Text = Annotated[str, Meta(min_length=1, max_length=4_096)]
 
@@ -149,6 +153,78 @@ class OrderAnswer:
     job_state: str | None = None
     message: str | None = None
     hint: str | None = None
+
+
+@record
+class Overview:
+    """All that a page which shows a job needs each second.
+
+    Attributes:
+        job: in short.
+        details: vertices with their operators and subtasks, exchanges, checkpoints and failures.
+    """
+
+    job: JobAnswer
+    details: JobDetails
+
+
+@record
+class GraphVertex:
+    """A vertex of a job graph, with its figures now.
+
+    Attributes:
+        vertex_id: of it.
+        status: sums over its subtasks.
+        max_parallelism: its number of key groups.
+        slot_sharing_group: of it.
+        operators: of its chain.
+    """
+
+    vertex_id: str
+    status: VertexStatus
+    max_parallelism: int
+    slot_sharing_group: str
+    operators: tuple[OperatorDescription, ...]
+
+
+@record
+class Graph:
+    """A job graph: vertices in topological order, and the exchanges between them."""
+
+    vertices: tuple[GraphVertex, ...]
+    exchanges: tuple[ExchangeDescription, ...]
+
+
+@record
+class Checkpoints:
+    """Checkpoints and savepoints of a job, oldest first; `counts` is null if it takes none."""
+
+    counts: CheckpointsStatus | None
+    history: tuple[CheckpointRecord, ...]
+
+
+@record
+class Exceptions:
+    """The last failures of a job, oldest first: each with its causes, and what was restarted because of it."""
+
+    failures: tuple[FailureRecord, ...]
+
+
+@record
+class Configuration:
+    """With what a job runs.
+
+    Attributes:
+        settings: by name, such as `checkpoint.interval_ms`; null: it is off, or follows from something else.
+        variables: of the command line, without those that are secret.
+        overrides: of the command line.
+        withheld: names of secret variables.
+    """
+
+    settings: Mapping[str, Setting]
+    variables: Mapping[str, str]
+    overrides: Mapping[str, str]
+    withheld: tuple[str, ...]
 
 
 @record

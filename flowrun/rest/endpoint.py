@@ -10,6 +10,7 @@ from flowrun.rest.doors import Door, DoorOptions, close_doors, loopback_door, op
 from flowrun.rest.served import OneJob
 from flowrun.rest.server import RestServer
 from flowrun.runners.control import ControllableJob, JobControl
+from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobEntry, JobRegistry, new_entry
 
 
@@ -17,7 +18,7 @@ class JobEndpoint:
     """A job's endpoint, from `open_endpoint` to `close`."""
 
     def __init__(self, control: JobControl, entry: JobEntry, doors: tuple[Door, ...], registry: JobRegistry) -> None:
-        self._control = control
+        self.control = control
         self._entry = entry
         self._registry = registry
         self._server = RestServer(OneJob(entry.job_id, control), doors)
@@ -38,7 +39,7 @@ class JobEndpoint:
         if self._closed:
             return
         self._closed = True
-        self._control.linger()
+        self.control.linger()
         self._registry.remove(self._entry.job_id)
         self._server.close()
 
@@ -51,6 +52,7 @@ def open_endpoint(
     sources: frozenset[str] = frozenset(),
     checkpoints: bool = False,
     savepoints: str | None = None,
+    document: JobDocument | None = None,
     listen: DoorOptions | None = None,
     registry: JobRegistry | None = None,
     clock: Clock | None = None,
@@ -64,6 +66,7 @@ def open_endpoint(
         sources: ids of the vertices that read from outside.
         checkpoints: whether it takes checkpoints, so that a stop ends with one.
         savepoints: where savepoints go if nobody says; None: where the job puts them.
+        document: its text; None: nobody has it.
         listen: where it is to be reached besides; None: nowhere else.
         registry: where it is entered; None: this user's.
         clock: time; the system's if None.
@@ -84,5 +87,5 @@ def open_endpoint(
     except FlowrunError:
         close_doors(doors)
         raise
-    control = JobControl(job, entry, sources, clock, checkpoints=checkpoints, savepoints=savepoints)
+    control = JobControl(job, entry, sources, clock, checkpoints=checkpoints, savepoints=savepoints, document=document)
     return JobEndpoint(control, entry, doors, registry)

@@ -8,17 +8,26 @@ from __future__ import annotations
 from functools import partial
 
 from flowrun.rest.answers import (
+    Checkpoints,
+    Configuration,
+    Exceptions,
+    Graph,
+    GraphVertex,
     Health,
     JobAnswer,
     JobsAnswer,
     OrderAnswer,
     OrderPlaced,
     OrderRequest,
+    Overview,
     job_answer,
     order_answer,
 )
 from flowrun.rest.refusals import Refused
-from flowrun.rest.route import Call, Route
+from flowrun.rest.route import Call, Parameter, Route
+from flowrun.runners.job_document import JobDocument
+from flowrun.runners.recent_logs import LogLines
+from flowrun.runtime.job_details import VertexDetails
 from flowrun.runtime.lifecycle import JobState
 
 
@@ -41,6 +50,60 @@ def _job(call: Call) -> JobAnswer:
     return job_answer(call.job.describe())
 
 
+def _overview(call: Call) -> Overview:
+    job = call.job
+    return Overview(job_answer(job.describe()), job.details())
+
+
+def _graph(call: Call) -> Graph:
+    details = call.job.details()
+    vertices = (
+        GraphVertex(v.status.vertex_id, v.status, v.max_parallelism, v.slot_sharing_group, v.operators)
+        for v in details.vertices
+    )
+    return Graph(tuple(vertices), details.exchanges)
+
+
+def _vertex(call: Call) -> VertexDetails:
+    wanted = call.path["vertex"]
+    for vertex in call.job.details().vertices:
+        if vertex.status.vertex_id == wanted:
+            return vertex
+    raise Refused(404, f"the job has no vertex {wanted}", "GET …/graph lists those that it has")
+
+
+def _checkpoints(call: Call) -> Checkpoints:
+    details = call.job.details()
+    return Checkpoints(details.status.checkpoints, details.checkpoints)
+
+
+def _exceptions(call: Call) -> Exceptions:
+    return Exceptions(call.job.details().failures)
+
+
+def _config(call: Call) -> Configuration:
+    job = call.job
+    document = job.document() or JobDocument("", "", "")
+    return Configuration(job.details().settings, document.variables, document.overrides, document.withheld)
+
+
+def _text(call: Call) -> JobDocument:
+    document = call.job.document()
+    if document is None:
+        raise Refused(404, "the text of the job is not known here")
+    return document
+
+
+def _logs(call: Call) -> LogLines:
+    return call.job.logs(call.query["after"])
+
+
+def _openapi(call: Call) -> object:
+    from flowrun.rest.openapi import openapi_document
+
+    return openapi_document(ROUTES)
+
+
 def _place(call: Call) -> OrderPlaced:
     try:
         order = call.body_as(OrderRequest).order()
@@ -59,17 +122,47 @@ def _order(call: Call) -> OrderAnswer:
     return order_answer(answer)
 
 
+_JOB = "/v1/jobs/{job_id}"
+_OF_A_JOB = (404, 503)
+_SHARED_MS = 500
+"""Pages ask for these each second."""
+
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/healthz", "Whether the process answers.", _health, Health, is_open=True),
     Route("GET", "/readyz", "Whether a job runs, or none is there.", _ready, Health, fails=(503,), is_open=True),
+    Route("GET", "/v1/openapi.json", "This document.", _openapi, dict),
     Route("GET", "/v1/jobs", "The jobs.", _jobs, JobsAnswer),
-    Route("GET", "/v1/jobs/{job_id}", "A job.", _job, JobAnswer, fails=(404, 503)),
+    Route("GET", _JOB, "A job in short.", _job, JobAnswer, fails=_OF_A_JOB),
     Route(
-        "POST", "/v1/jobs/{job_id}/orders", "Take a savepoint, stop, cancel or rescale a job.", _place, OrderPlaced,
+        "GET", f"{_JOB}/overview", "All that a page which shows the job needs each second.", _overview, Overview,
+        fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+    ),
+    Route(
+        "GET", f"{_JOB}/graph", "The job graph, with the figures of each vertex.", _graph, Graph,
+        fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+    ),
+    Route(
+        "GET", f"{_JOB}/vertices/{{vertex}}", "A vertex with each of its subtasks: rows, watermarks, back pressure.",
+        _vertex, VertexDetails, fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+    ),
+    Route(
+        "GET", f"{_JOB}/checkpoints", "Checkpoints and savepoints: sizes and durations, by vertex and operator.",
+        _checkpoints, Checkpoints, fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+    ),
+    Route(
+        "GET", f"{_JOB}/exceptions", "Failures with their causes, and what was restarted.", _exceptions, Exceptions,
+        fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+    ),
+    Route("GET", f"{_JOB}/config", "Settings, variables and overrides.", _config, Configuration, fails=_OF_A_JOB),
+    Route("GET", f"{_JOB}/text", "The text of the pipeline.", _text, JobDocument, fails=_OF_A_JOB),
+    Route(
+        "GET", f"{_JOB}/logs", "The last lines of the log of the job's process.", _logs, LogLines, fails=_OF_A_JOB,
+        query=(Parameter("after", "Only lines whose number is larger."),),
+    ),
+    Route(
+        "POST", f"{_JOB}/orders", "Take a savepoint, stop, cancel or rescale a job.", _place, OrderPlaced,
         takes=OrderRequest, status=202, fails=(404, 409, 503),
     ),
-    Route(
-        "GET", "/v1/jobs/{job_id}/orders/{order}", "What became of an order.", _order, OrderAnswer, fails=(404, 503)
-    ),
+    Route("GET", f"{_JOB}/orders/{{order}}", "What became of an order.", _order, OrderAnswer, fails=_OF_A_JOB),
 )  # fmt: skip
 """In the order in which they are documented."""

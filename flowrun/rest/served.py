@@ -7,6 +7,9 @@ from typing import Protocol
 
 from flowrun.core.record import record
 from flowrun.runners.control import JobControl, Json, Order
+from flowrun.runners.job_document import JobDocument
+from flowrun.runners.recent_logs import LogLines
+from flowrun.runtime.job_details import JobDetails
 
 
 class ServedJob(Protocol):
@@ -17,6 +20,18 @@ class ServedJob(Protocol):
 
     def describe(self) -> Mapping[str, Json]:
         """See `JobControl.describe`."""
+        ...
+
+    def details(self) -> JobDetails:
+        """See `JobControl.details`."""
+        ...
+
+    def document(self) -> JobDocument | None:
+        """See `JobControl.document`."""
+        ...
+
+    def logs(self, after: int = 0) -> LogLines:
+        """See `JobControl.logs`."""
         ...
 
     def place(self, order: Order) -> str:

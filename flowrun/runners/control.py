@@ -12,6 +12,8 @@ from typing import Protocol
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import StateError
+from flowrun.runners.job_document import JobDocument
+from flowrun.runners.recent_logs import RECENT_LOGS, LogLines
 from flowrun.runners.registry import JobEntry
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus
@@ -81,6 +83,7 @@ class JobControl:
         clock: of waiting.
         checkpoints: whether the job takes checkpoints, so that a stop ends with one.
         savepoints: where savepoints go if an order does not say; None: where the job puts them.
+        document: its text; None: nobody has it.
     """
 
     def __init__(
@@ -92,7 +95,9 @@ class JobControl:
         *,
         checkpoints: bool = False,
         savepoints: str | None = None,
+        document: JobDocument | None = None,
     ) -> None:
+        self._document = document
         self._job = job
         self._entry = entry
         self._sources = sources
@@ -145,6 +150,14 @@ class JobControl:
     def details(self) -> JobDetails:
         """The job at this moment in full, subtask by subtask."""
         return self._job.details()
+
+    def document(self) -> JobDocument | None:
+        """The text of the job; None: nobody has it."""
+        return self._document
+
+    def logs(self, after: int = 0) -> LogLines:
+        """The last lines of the log of the job's process, behind the one of that number."""
+        return RECENT_LOGS.after(after)
 
     def place(self, order: Order) -> str:
         """Have an order carried out; gives the id under which `answer` tells what became of it.

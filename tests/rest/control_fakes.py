@@ -9,10 +9,21 @@ from pathlib import Path
 
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
+from flowrun.rest.doors import DoorOptions
 from flowrun.rest.endpoint import JobEndpoint, open_endpoint
+from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobRegistry
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
-from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.checkpoint.records import CheckpointRecord
+from flowrun.runtime.job_details import (
+    ExchangeDescription,
+    FailureRecord,
+    JobDetails,
+    OperatorDescription,
+    OperatorMetrics,
+    SubtaskDetails,
+    VertexDetails,
+)
 from flowrun.runtime.job_status import JobStatus, VertexStatus
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 
@@ -55,6 +66,7 @@ class FakeJob:
         self.refusal: StateError | None = None
         self.answer_with: str | None = None
         self.restarts = 2
+        self.failure: FailureRecord | None = None
         self._takes_checkpoints = takes_checkpoints
 
     def status(self) -> JobStatus:
@@ -67,7 +79,13 @@ class FakeJob:
         return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, restarts=self.restarts)
 
     def details(self) -> JobDetails:
-        raise StateError("the test has not said any")
+        status = self.status()
+        vertices = tuple(_vertex(vertex) for vertex in status.vertices)
+        exchange = ExchangeDescription("x", "s", "k", 0, "HASH[user_id]", "pipelined", (("user_id", "BIGINT"),))
+        checkpoint = CheckpointRecord(7, "checkpoint", "completed", 1_000, 12.5, 2, 2, "/state/chk-7")
+        failures = () if self.failure is None else (self.failure,)
+        settings = {"checkpoint.interval_ms": 1_000}
+        return JobDetails(status, 2_000, 1, vertices, (exchange,), (checkpoint,), failures, settings)
 
     def stop(self, drain: bool = False) -> None:
         self.asked.append(("stop", drain))
@@ -97,9 +115,23 @@ class FakeJob:
         return self.tickets[-1]
 
 
+def _vertex(status: VertexStatus) -> VertexDetails:
+    operator = OperatorDescription(f"{status.vertex_id}-1", status.name, columns=(("user_id", "BIGINT"),))
+    metrics = OperatorMetrics(operator.operator_id, {"numLateRecordsDropped": 1}, {"lag": None})
+    subtask = SubtaskDetails(0, 0, f"{status.vertex_id}-0", ExecutionState.RUNNING, 1_000, operators=(metrics,))
+    return VertexDetails(status, 128, "default", (operator,), (subtask,))
+
+
 @contextmanager
 def controlled(
-    job: FakeJob, folder: Path, *, name: str = "orders", checkpoints: bool = True, savepoints: str | None = None
+    job: FakeJob,
+    folder: Path,
+    *,
+    name: str = "orders",
+    checkpoints: bool = True,
+    savepoints: str | None = None,
+    document: JobDocument | None = None,
+    listen: DoorOptions | None = None,
 ) -> Iterator[JobEndpoint]:
     """The job with its endpoint, registered in `folder`."""
     endpoint = open_endpoint(
@@ -109,6 +141,8 @@ def controlled(
         sources=frozenset({"s"}),
         checkpoints=checkpoints,
         savepoints=savepoints,
+        document=document,
+        listen=listen,
         registry=JobRegistry([folder]),
     )
     try:
