@@ -119,7 +119,7 @@ def oracle(rows: list[Row], size: int, punctuated: bool, delay: int, even: bool)
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize("punctuated", [True, False])
-@pytest.mark.parametrize("seed", everyday(range(20), 4))
+@pytest.mark.parametrize("seed", everyday(range(20), 4, ci=3))
 def test_triggers_of_users_fire_between_the_same_rows(
     tmp_path: Path, seed: int, punctuated: bool, parallelism: int
 ) -> None:

@@ -28,7 +28,7 @@ pytestmark = needs_shared(CASES and EXPECTED)
 
 
 @pytest.mark.parametrize(("parallelism", "batch_rows"), everyday([(3, 7), (1, None), (3, None), (1, 1)], 4))
-@pytest.mark.parametrize("case", everyday(CASES, 10), ids=lambda p: p.stem)
+@pytest.mark.parametrize("case", everyday(CASES, 10, ci=2), ids=lambda p: p.stem)
 def test_gives_what_flink_gave(case: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     wanted = json.loads(case.with_suffix(".json").read_text())
     run_script(case, {"DATA": SHARED / "sqlsuite" / "data", "OUT": tmp_path}, parallelism, batch_rows)

@@ -38,7 +38,7 @@ PLANNED_SEEDS = 12
 KEYED_SEEDS = 25
 
 
-@pytest.mark.parametrize("seed", everyday(range(SEEDS), 16))
+@pytest.mark.parametrize("seed", everyday(range(SEEDS), 16, ci=3))
 def test_the_stream_ends_with_what_a_database_answers(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path)
 
@@ -56,7 +56,7 @@ def test_plans_that_were_rewritten_much_answer_as_well(shape: Shape, seed: int, 
 
 
 @pytest.mark.parametrize("form", ["upserts", "duplicates"])
-@pytest.mark.parametrize("seed", everyday(range(KEYED_SEEDS), 24))
+@pytest.mark.parametrize("seed", everyday(range(KEYED_SEEDS), 24, ci=2))
 def test_upserts_and_repeated_changes_come_to_the_same(seed: int, form: str, tmp_path: Path) -> None:
     check(seed, tmp_path, form=form)
 

@@ -100,6 +100,7 @@ def test_a_command_that_is_ended_while_spark_starts_leaves_nothing(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.soak
 def test_a_savepoint_of_spark_goes_on_in_one_process_and_the_other_way_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

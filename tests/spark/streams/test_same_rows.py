@@ -16,7 +16,7 @@ from tests.sql.test_flink_cases import CASES, EXPECTED, ROOT, SHARED, check_nexm
 
 EXAMPLES = ("orders_per_minute.yaml", "card_testing.yaml", "orders_in_dollars.sql")
 """Whose rows do not depend on how fast late ones come."""
-PARTS = 4
+PARTS = 12
 
 
 def test_examples(tmp_path: Path) -> None:

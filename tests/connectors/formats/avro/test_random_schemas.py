@@ -31,6 +31,7 @@ from flowrun.core.types import (
     map_of,
     row,
 )
+from tests.slices import everyday
 
 from .samples import their_records
 
@@ -123,7 +124,7 @@ def as_column(value: Any, type: DataType) -> Any:
     return value
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(s, marks=pytest.mark.exhaustive) for s in range(3, 60))])
+@pytest.mark.parametrize("seed", everyday(range(60), 20, ci=3))
 def test_values_of_random_schemas(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     source = random.Random(seed)
     for name in ("random", "randint", "choice", "getrandbits", "sample", "randrange"):
