@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 
@@ -32,6 +32,10 @@ class MetricGroup(Protocol):
 
     def gauge(self, name: str, read: Callable[[], float | int | None]) -> None:
         """Register a value that is read on demand, from any thread."""
+        ...
+
+    def gauge_family(self, name: str, read: Callable[[], Mapping[str, float | int | None]]) -> None:
+        """Register values of which it is known only when they are read which there are, from any thread: each is `name.key`."""
         ...
 
     def histogram(self, name: str) -> Histogram: ...

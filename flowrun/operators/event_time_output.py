@@ -19,9 +19,13 @@ from flowrun.core.elements import (
 )
 from flowrun.core.record import record
 from flowrun.operators.event_times import EventTimes
-from flowrun.operators.split_watermarks import PerSplitWatermarks, SplitEventTime
+from flowrun.operators.split_watermarks import SPLIT, PerSplitWatermarks, SplitEventTime
 from flowrun.operators.watermark_rule import passing, progress
 from flowrun.operators.watermark_strategy import EMIT_INTERVAL_MS, WatermarkStrategy
+
+NUM_SPLITS = "numSplits"
+NUM_IDLE_SPLITS = "numIdleSplits"
+"""Gauges of a source's subtask: splits that have sent something or are expected to, and those of them that are idle."""
 
 
 @record
@@ -44,6 +48,7 @@ class EventTimeOutput:
 
     Args:
         upserts: deletions may have no event time: theirs is that of the row before them.
+        splits: the rows come from splits of a source, which gauges show.
         bounded: the rows come from an input that ends. What is held back of periodic watermarks is then not sent for mere silence: how
             fast a file is read must not decide which of its rows are late.
     """
@@ -56,6 +61,7 @@ class EventTimeOutput:
         place: str,
         restored: RestoredEventTime | None = None,
         *,
+        splits: bool = False,
         bounded: bool = False,
         upserts: bool = False,
     ) -> None:
@@ -68,6 +74,11 @@ class EventTimeOutput:
         held_back_ms = 0 if strategy is None else strategy.held_back_ms
         self._quiet_after_ms = None if strategy is None or bounded or not held_back_ms else strategy.emit_interval_ms
         self._splits = PerSplitWatermarks(restored.combined, held_back_ms)
+        if splits:
+            metrics, counted = context.metrics, self._splits.count
+            metrics.gauge_family(SPLIT, self._splits.gauges)
+            metrics.gauge(NUM_SPLITS, counted)
+            metrics.gauge(NUM_IDLE_SPLITS, lambda: counted(idle=True))
         self._restored_splits = restored.splits
         self._announced = restored.combined == MIN_TIMESTAMP
         self._timer: TimerHandle | None = None

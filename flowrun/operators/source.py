@@ -211,6 +211,7 @@ class ConnectorSourceOperator(AbstractOperator):
             self.output,
             self._place,
             self._restored_times,
+            splits=True,
             bounded=factory.source.boundedness is Boundedness.BOUNDED,
             upserts=self._upserts,
         )

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Mapping
+
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.core.record import record
+
+SPLIT = "split"
+"""Family of gauges of what holds back, or has been left out of, a source's watermark: see `PerSplitWatermarks.gauges`."""
+CURRENT_WATERMARK = "watermark.currentWatermark"
+IS_IDLE = "watermark.isIdle"
+LAST_RECORD_TIME = "watermark.lastRecordTime"
+MOST_SHOWN = 16
 
 
 @record
@@ -127,6 +137,26 @@ class PerSplitWatermarks:
             if split.touched_ms <= deadline_ms:
                 split.idle = True
         return min((s.touched_ms for s in self._splits.values() if not s.idle), default=None)
+
+    def gauges(self) -> Mapping[str, int | None]:
+        """Of each split its watermark (ms; None: none yet), whether it is idle (1, 0), and the processing time of its last row, ms.
+
+        Names are `<split>.<name>`. Of many splits those that hold the watermark back most: active ones before idle ones, and the
+        lowest of each. May be called by any thread.
+        """
+        splits = list(self._splits.items())
+        shown = heapq.nsmallest(MOST_SHOWN, splits, key=lambda s: (s[1].idle, s[1].watermark, s[1].touched_ms))
+        found: dict[str, int | None] = {}
+        for name, split in shown:
+            found[f"{name}.{CURRENT_WATERMARK}"] = None if split.watermark == MIN_TIMESTAMP else split.watermark
+            found[f"{name}.{IS_IDLE}"] = int(split.idle)
+            found[f"{name}.{LAST_RECORD_TIME}"] = split.touched_ms
+        return found
+
+    def count(self, *, idle: bool = False) -> int:
+        """How many splits count, or how many of them are idle. May be called by any thread."""
+        splits = list(self._splits.values())
+        return sum(split.idle for split in splits) if idle else len(splits)
 
     def finish(self, split_id: str) -> None:
         """The split is read to its end."""

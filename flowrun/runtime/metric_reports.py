@@ -76,6 +76,8 @@ class MetricReports:
         self._lock = threading.Lock()
         self._counts: dict[tuple[Scope, str], dict[str, int]] = {}
         self._gauges: dict[tuple[Scope, str], float | int | None] = {}
+        self._reported: dict[Scope, frozenset[str]] = {}
+        """Names of the gauges of the last report: one that is missing in the next, such as that of a split that was read, is gone."""
         self._times: dict[Scope, TimeUse] = {}
 
     def add(self, worker: str, report: MetricsReport) -> None:
@@ -90,10 +92,14 @@ class MetricReports:
             counts = self._counts.setdefault((report.scope, name), {})
             group.counter(name).inc(count - counts.get(worker, 0))
             counts[worker] = count
+        for name in self._reported.get(report.scope, frozenset()) - report.gauges.keys():
+            group.forget_gauge(name)
+            del self._gauges[report.scope, name]
+        self._reported[report.scope] = frozenset(report.gauges)
         for name, value in report.gauges.items():
             key = (report.scope, name)
             if key not in self._gauges:
-                group.gauge(name, lambda key=key: self._gauges[key])  # type: ignore[misc]
+                group.gauge(name, lambda key=key: self._gauges.get(key))  # type: ignore[misc]
             self._gauges[key] = value
         for name, (total, recent) in report.histograms.items():
             group.histogram(name).replace(total, recent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -79,6 +79,7 @@ class ScopedMetrics:
     def __init__(self, scope: tuple[str, ...]) -> None:
         self.scope = scope
         self._metrics: dict[str, Metric] = {}
+        self._families: dict[str, Callable[[], Mapping[str, float | int | None]]] = {}
         self.noted: str | None = None
         """What users are told at the end of the job."""
 
@@ -94,6 +95,17 @@ class ScopedMetrics:
         """Register a value that is read on demand, from any thread; a later registration replaces it."""
         self._metrics[name] = read
 
+    def gauge_family(self, name: str, read: Callable[[], Mapping[str, float | int | None]]) -> None:
+        """Register gauges of which only `read` knows which there are, such as one a split: each is called `name.key`.
+
+        They are read as other gauges are, and cost nothing before.
+        """
+        self._families[name] = read
+
+    def forget_gauge(self, name: str) -> None:
+        """There is no such gauge any more."""
+        self._metrics.pop(name, None)
+
     def note(self, text: str) -> None:
         """Tell users of something, once; later notes are dropped."""
         self.noted = self.noted or text
@@ -106,9 +118,17 @@ class ScopedMetrics:
         """All histograms by name."""
         return {n: m for n, m in list(self._metrics.items()) if isinstance(m, WindowHistogram)}
 
+    def read_gauge(self, name: str) -> float | int | None:
+        """The present value of one gauge; None also if there is none of that name."""
+        metric = self._metrics.get(name)
+        return None if metric is None or isinstance(metric, SimpleCounter | WindowHistogram) else metric()
+
     def gauges(self) -> dict[str, float | int | None]:
-        """Present values of all gauges by name."""
-        return {n: m() for n, m in list(self._metrics.items()) if not isinstance(m, SimpleCounter | WindowHistogram)}
+        """Present values of all gauges by name, those of families included."""
+        found = {n: m() for n, m in list(self._metrics.items()) if not isinstance(m, SimpleCounter | WindowHistogram)}
+        for name, read in list(self._families.items()):
+            found.update((f"{name}.{key}", value) for key, value in read().items())
+        return found
 
     def _of(self, name: str, kind: type[M]) -> M:
         metric = self._metrics.setdefault(name, kind())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class RecordedMetrics:
     def __init__(self) -> None:
         self.counters: dict[str, RecordedCounter] = {}
         self.gauges: dict[str, Callable[[], float | int | None]] = {}
+        self.families: dict[str, Callable[[], Mapping[str, float | int | None]]] = {}
         self.histograms: dict[str, RecordedHistogram] = {}
         self.notes: list[str] = []
 
@@ -55,6 +56,10 @@ class RecordedMetrics:
     def gauge(self, name: str, read: Callable[[], float | int | None]) -> None:
         """Keep the gauge; `value` reads it."""
         self.gauges[name] = read
+
+    def gauge_family(self, name: str, read: Callable[[], Mapping[str, float | int | None]]) -> None:
+        """Keep the family; `values` reads it."""
+        self.families[name] = read
 
     def histogram(self, name: str) -> RecordedHistogram:
         """The histogram of this name."""
@@ -71,3 +76,7 @@ class RecordedMetrics:
     def value(self, name: str) -> float | int | None:
         """What a gauge says now. Raises KeyError for an unknown one."""
         return self.gauges[name]()
+
+    def values(self, name: str) -> dict[str, float | int | None]:
+        """What a family of gauges says now, by key. Raises KeyError for an unknown one."""
+        return dict(self.families[name]())

@@ -12,6 +12,7 @@ from flowrun.core.types import BIGINT
 from flowrun.errors import ConnectorError, DataError, InternalError
 from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.source import backfilled_state
+from flowrun.operators.split_watermarks import PerSplitWatermarks
 from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.state.redistribution import redistribute
 from flowrun.testing import OperatorHarness, SourceHarness
@@ -84,6 +85,34 @@ def test_a_split_that_has_sent_nothing_is_waited_for_until_it_is_idle(monkeypatc
     harness.advance_processing_time(1001)
     harness.poll()
     assert harness.watermarks() == [19]
+
+
+def test_gauges_show_which_split_holds_the_watermark_back(monkeypatch):
+    monkeypatch.setattr(ListReader, "reads_splits_together", True, raising=False)
+    source = ListSource(SCHEMA, {"a": [rows(10), rows(20), rows(30)], "b": [(), (), (), rows(5)]}, turns=True)
+    harness = run(source, WatermarkStrategy.bounded(0, Column("ts"), column="ts", idle_timeout_ms=1000))
+    start = harness.clock.now_ms()
+    harness.poll()
+    shown = harness.metrics.values("split")
+    assert (shown["a.watermark.currentWatermark"], shown["a.watermark.isIdle"]) == (9, 0)
+    assert (shown["b.watermark.currentWatermark"], shown["b.watermark.isIdle"]) == (None, 0)
+    assert list(shown)[0].startswith("b."), "the one that holds the others back comes first"
+    assert (harness.metrics.value("numSplits"), harness.metrics.value("numIdleSplits")) == (2, 0)
+    harness.advance_processing_time(1001)
+    harness.poll()
+    shown = harness.metrics.values("split")
+    assert (shown["b.watermark.isIdle"], shown["b.watermark.lastRecordTime"]) == (1, start)
+    assert harness.metrics.value("numIdleSplits") == 1
+
+
+def test_of_many_splits_those_are_shown_that_hold_back_most():
+    splits = PerSplitWatermarks()
+    for number in range(100):
+        splits.touch(str(number), number)
+        splits.advance(str(number), 1000 - number)
+    splits.mark_idle("99", 99)
+    shown = {name.partition(".")[0] for name in splits.gauges()}
+    assert shown == {str(n) for n in range(83, 99)}
 
 
 def test_sources_may_send_watermarks_of_their_own():

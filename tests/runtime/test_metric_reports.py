@@ -53,3 +53,16 @@ def test_a_subtask_that_moved_goes_on_counting_where_it_was() -> None:
     group = here.group(*SCOPE)
     assert group.counters() == {"numRecordsIn": 108}
     assert group.gauges() == {"currentInputWatermark": 11}
+
+
+def test_gauges_that_are_gone_there_are_gone_here() -> None:
+    here, there, splits = MetricRegistry(), MetricRegistry(), {"a": 1, "b": 2}
+    there.group(*SCOPE).gauge_family("split", lambda: splits)
+    reports = MetricReports(here, ManualClock())
+    reports.add("w1", read_report(there))
+    assert here.group(*SCOPE).gauges() == {"split.a": 1, "split.b": 2}
+    del splits["a"]
+    splits["b"] = 3
+    reports.add("w1", read_report(there))
+    assert here.group(*SCOPE).gauges() == {"split.b": 3}
+    assert here.group(*SCOPE).read_gauge("split.b") == 3

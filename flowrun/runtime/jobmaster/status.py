@@ -115,10 +115,10 @@ class StatusReader:
     def watermark(self, vertex: JobVertex, subtask: str) -> int:
         """Event time of one subtask: of its input, or for a source what its chain sends on (it may assign watermarks itself)."""
         if vertex.inputs:
-            read = self._metrics.group(vertex.vertex_id, subtask).gauges().get("currentInputWatermark")
+            read = self._metrics.group(vertex.vertex_id, subtask).read_gauge("currentInputWatermark")
             return MIN_TIMESTAMP if read is None else int(read)
         sent = [
-            self._metrics.group(vertex.vertex_id, subtask, o.operator_id).gauges().get("currentOutputWatermark")
+            self._metrics.group(vertex.vertex_id, subtask, o.operator_id).read_gauge("currentOutputWatermark")
             for o in vertex.operators
         ]
         return max((int(w) for w in sent if w is not None), default=MIN_TIMESTAMP)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from flowrun.api.input_selection import InputSelectable, InputSelection
 from flowrun.api.operator import InputStatus
 from flowrun.core.elements import (
+    MAX_TIMESTAMP,
     CheckpointBarrier,
     EndOfInput,
     LatencyMarker,
@@ -33,6 +35,10 @@ from flowrun.runtime.network.barriers import (
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate
 from flowrun.runtime.network.subpartition import InFlightElement
 from flowrun.runtime.network.valve import ChannelState, StatusWatermarkValve
+
+
+def _valve_watermark(valve: StatusWatermarkValve) -> int:
+    return valve.last_watermark
 
 
 class Head(Protocol):
@@ -141,6 +147,10 @@ class NetworkInput:
         self._records_in = metrics.counter("numRecordsIn")
         self._bytes_in = metrics.counter("numBytesIn")
         metrics.gauge("currentInputWatermark", self._input_watermark)
+        if len(self._inputs) > 1:
+            for number, member in enumerate(self._inputs, 1):
+                metrics.gauge(f"currentInput{number}Watermark", partial(_valve_watermark, member.valve))
+        metrics.gauge_family("channel", self._held_back)
 
     def process_next(self) -> InputStatus:
         """The next element of the next input that has one, of those that are selected.
@@ -217,6 +227,24 @@ class NetworkInput:
         """Free all gates."""
         for member in self._inputs:
             member.gate.release()
+
+    def _held_back(self) -> dict[str, int]:
+        """Of each input, by its number from 1: how many of its channels are open and how many of those idle; the one that holds it back.
+
+        For any thread; a channel's number is that of its producer among the input's.
+        """
+        found = {}
+        for number, member in enumerate(self._inputs, 1):
+            left = [
+                (c.watermark, i, c.idle) for i, c in enumerate(member.valve.channels) if c.watermark < MAX_TIMESTAMP
+            ]
+            found[f"input{number}.open"] = len(left)
+            found[f"input{number}.idle"] = sum(idle for _, _, idle in left)
+            slowest = min((c for c in left if not c[2]), default=None)
+            if slowest is not None:
+                found[f"input{number}.slowest"] = slowest[1]
+                found[f"input{number}.slowestWatermark"] = slowest[0]
+        return found
 
     def _input_watermark(self) -> int:
         return min(member.valve.last_watermark for member in self._inputs)

@@ -278,6 +278,7 @@ class OperatorOutput:
         self.idle = False
         """Whether the last status emitted was idle."""
         metrics.gauge("currentOutputWatermark", lambda: self.current_watermark)
+        metrics.gauge("isOutputIdle", lambda: int(self.idle))
 
     def emit(self, batch: RecordBatch) -> None:
         """Send rows to every main target; a reference each."""
