@@ -99,6 +99,10 @@ class RowTimes(Protocol):
         """The local time now, which goes back where clocks are set back."""
         ...
 
+    def last_instant(self, local: int) -> int:
+        """The last instant at which clocks show a time, ms."""
+        ...
+
 
 def _cannot_pause(ms: float) -> None:
     raise InternalError(f"this runtime cannot pause a subtask (for {ms} ms)")

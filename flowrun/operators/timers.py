@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.operator import ProcessingTimeService
+from flowrun.api.operator import OperatorContext, ProcessingTimeService
 from flowrun.api.state import KEY_GROUP_COLUMN
 from flowrun.core.elements import MIN_TIMESTAMP
 from flowrun.core.semantics import TimeDomain
 from flowrun.errors import StateError
 from flowrun.operators.first_timer import FirstTimer
+from flowrun.operators.next_firing import show_next_firing
 from flowrun.state.backend.objects import ChangeSet
 from flowrun.state.key_groups import key_groups
 
@@ -80,6 +81,11 @@ class _TimerQueue:
                 return timestamp
             heapq.heappop(self._heap)
         return None
+
+    def glance(self) -> int | None:
+        """When the next timer is due, for any thread; None if that is not known without changing anything."""
+        heap = self._heap[:1]
+        return heap[0][0] if heap and self._live.get(heap[0][2]) == heap[0][1] else None
 
     def pop_due(self, timestamp: int) -> Timer | None:
         """The next timer at or before `timestamp`, no longer registered."""
@@ -145,6 +151,11 @@ class InternalTimerService:
     def first(self, domain: TimeDomain) -> int | None:
         """When the next timer is due, ms; None: there is none."""
         return self._queues[domain].first()
+
+    def show_next_firing(self, context: OperatorContext) -> None:
+        """Show by gauges when the next timers are due."""
+        for domain, queue in self._queues.items():
+            show_next_firing(context, queue.glance, domain)
 
     @property
     def current_processing_time(self) -> int:

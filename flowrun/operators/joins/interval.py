@@ -26,6 +26,7 @@ from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chu
 from flowrun.operators.joins.factories import LEFT, RIGHT, TABLES, IntervalJoinFactory
 from flowrun.operators.joins.interval_side import IntervalSide, TimedRows
 from flowrun.operators.joins.outer import padded_left, padded_right
+from flowrun.operators.joins.unmatched import unmatched_counters
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import Pairs
 
@@ -61,6 +62,8 @@ class IntervalJoinOperator(AbstractOperator):
             )
             for i in (LEFT, RIGHT)
         )
+
+        self._unmatched = unmatched_counters(context.metrics, on_arrival=True)
 
     # ---- state
 
@@ -105,6 +108,7 @@ class IntervalJoinOperator(AbstractOperator):
             own.remember(rows, stays, matched)
         else:
             stays = np.zeros(batch.num_rows, np.bool_)
+        self._unmatched[input_index].inc(batch.num_rows - int(np.count_nonzero(matched)))
         if own.outer:
             self._emit_unmatched(rows, np.flatnonzero(~matched & ~stays), input_index, batch.timestamps)
         if self._timer is not None:

@@ -56,8 +56,9 @@ class TimeQueue:
             self._runs[merged:] = [_joined(self._runs[merged:])]
 
     def first(self) -> int | None:
-        """The time of the first row; None: there is no row."""
-        return min((run.times[0].item() for run in self._runs), default=None)
+        """The time of the first row; None: there is no row. May be called by any thread."""
+        firsts = (run.times[:1].tolist() for run in list(self._runs))
+        return min((time for times in firsts for time in times), default=None)
 
     def pop(self, bound: int) -> Integers:
         """Take out the rows with time ≤ `bound` (ms), in order of time."""

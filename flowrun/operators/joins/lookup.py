@@ -31,6 +31,7 @@ from flowrun.operators.joins.factories import LookupJoinFactory
 from flowrun.operators.joins.lookup_cache import CachedRows, LookupCache
 from flowrun.operators.joins.lookup_calls import CONCURRENT_LOOKUPS, LookupCalls
 from flowrun.operators.joins.lookup_options import CacheMode
+from flowrun.operators.joins.unmatched import unmatched_counters
 from flowrun.operators.keyed.integers import ranges
 
 _MAX_WAITING = 2 * CONCURRENT_LOOKUPS
@@ -80,6 +81,7 @@ class LookupJoinOperator(AbstractOperator):
         self._condition.open(self.context, self.output)
         self._hits = self.context.metrics.counter("lookupCacheHits")
         self._misses = self.context.metrics.counter("lookupCacheMisses")
+        self._unmatched, _ = unmatched_counters(self.context.metrics)
         self._calls = LookupCalls(
             factory.source,
             self.context,
@@ -230,6 +232,8 @@ class LookupJoinOperator(AbstractOperator):
             passed = self._condition.mask(joined.columns)
             if passed is not None:
                 joined, probe = joined.filter(pa.array(passed)), probe[passed]
+            matched = int(np.count_nonzero(np.bincount(probe, minlength=part.num_rows)))
+            self._unmatched.inc(part.num_rows - matched)
             if self._factory.outer and len(lengths):
                 joined = self._with_unmatched(part, joined, probe)
             self.output.emit(joined)

@@ -29,7 +29,10 @@ from flowrun.operators.joins.factories import LEFT, RIGHT, TABLES, RegularJoinFa
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import JoinedPairs, MatchCounts, Matching, count_matches, pair_schema
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges
+from flowrun.operators.joins.unmatched import unmatched_counters
 from flowrun.operators.keyed.hash_lists import SortedTags
+from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED
+from flowrun.operators.timed.event_rows import NULL_KEY_RECORDS_DROPPED
 
 
 @dataclass(slots=True)
@@ -56,7 +59,11 @@ class RegularJoinOperator(AbstractOperator):
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output."""
         super().setup(context, output)
-        self._sides = tuple(RegularSide(spec, context.max_parallelism) for spec in self._factory.sides)
+        metrics = context.metrics
+        null_keys = metrics.counter(NULL_KEY_RECORDS_DROPPED)
+        self._sides = tuple(RegularSide(spec, context.max_parallelism, null_keys) for spec in self._factory.sides)
+        self._unmatched = unmatched_counters(metrics, on_arrival=True)
+        metrics.gauge(NUM_RECORDS_EXPIRED, lambda: sum(side.expired for side in self._sides))
 
     # ---- state
 
@@ -112,6 +119,8 @@ class RegularJoinOperator(AbstractOperator):
             makes_rows=not (kind.left_only and self._condition.is_trivial),
         )
         counts = count_matches(matching) if own.spec.counts or other.spec.counts else MatchCounts()
+        if counts.own is not None:
+            self._count_unmatched(changes, counts.own > 0, index)
         if kind.left_only:
             if index == LEFT:
                 self._emit_own(changes, self._shown(changes, own, counts), index)
@@ -124,8 +133,13 @@ class RegularJoinOperator(AbstractOperator):
             self._emit_padded(moves.gone, RowKind.DELETE, 1 - index)
         if alone is not None:
             self._emit_own(changes, alone & ~changes.added & ~_followed(changes, alone), index)
+        found = np.zeros(len(changes), np.bool_) if counts.own is None else None
         for pairs in matching:
+            if found is not None:
+                found[pairs.probe] = True
             self._emit_pairs(pairs)
+        if found is not None:
+            self._count_unmatched(changes, found, index)
         if alone is not None:
             self._emit_own(changes, alone & (changes.added | _followed(changes, alone)), index)
         if moves is not None:
@@ -133,6 +147,11 @@ class RegularJoinOperator(AbstractOperator):
         return counts
 
     # ---- rows without match
+
+    def _count_unmatched(self, changes: SideChanges, found: Bools, index: int) -> None:
+        """Count the rows that came and for which no pair was found."""
+        alone = ~found if changes.adds is None else changes.adds & ~found
+        self._unmatched[index].inc(int(np.count_nonzero(alone)))
 
     def _alone(self, changes: SideChanges, own: RegularSide, counts: MatchCounts) -> Bools:
         """For each changed row whether it has (if it goes away: had) no match."""

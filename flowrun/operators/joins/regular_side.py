@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 import pyarrow as pa
 
+from flowrun.api.metrics import Counter
 from flowrun.api.state import SegmentedTable
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind
@@ -94,10 +95,17 @@ class SideChanges:
 
 
 class RegularSide:
-    """The rows of one input. Not thread-safe."""
+    """The rows of one input. Not thread-safe.
 
-    def __init__(self, spec: SideSpec, max_parallelism: int) -> None:
+    Args:
+        spec: of the side.
+        max_parallelism: number of key groups.
+        null_keys: counts rows that came and are not needed, as their keys are NULL.
+    """
+
+    def __init__(self, spec: SideSpec, max_parallelism: int, null_keys: Counter) -> None:
         self.spec = spec
+        self._null_keys = null_keys
         self._store = RowStore(
             spec.schema,
             spec.keys,
@@ -107,6 +115,8 @@ class RegularSide:
         )
         self._hashed = hashable_columns(spec.schema.arrow)
         self._writes: deque[tuple[int, Integers]] = deque()  # (when, ms; numbers), in order of time
+        self.expired = 0
+        """How many rows were forgotten because their time to live was over."""
 
     def __len__(self) -> int:
         return len(self._store)
@@ -133,6 +143,7 @@ class RegularSide:
         if matchable is None or self.spec.keeps:
             return SideChanges(changes.rows, changes.adds, changes.numbers, changes.follows, matchable)
         # A row that cannot match and does not come out without a match is never needed; it was not remembered before either.
+        self._null_keys.inc(len(matchable) - int(np.count_nonzero(matchable)))
         return _some(changes, matchable)
 
     def _folded(self, batch: RecordBatch, now: int) -> SideChanges:
@@ -222,7 +233,9 @@ class RegularSide:
             return
         numbers = np.unique(np.concatenate(due))
         numbers = numbers[self._store.is_live(numbers)]
-        self._store.remove(numbers[self._store.counter(WRITTEN_COLUMN)[numbers] <= bound])
+        expired = numbers[self._store.counter(WRITTEN_COLUMN)[numbers] <= bound]
+        self._store.remove(expired)
+        self.expired += len(expired)
 
     def compact(self) -> None:
         """Let go of what was forgotten, if it is much; numbers change."""

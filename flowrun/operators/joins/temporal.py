@@ -27,8 +27,11 @@ from flowrun.operators.joins.interval_queue import TimeQueue
 from flowrun.operators.joins.interval_side import TIME_COLUMN
 from flowrun.operators.joins.outer import left_joined
 from flowrun.operators.joins.temporal_versions import Versions
+from flowrun.operators.joins.unmatched import unmatched_counters
 from flowrun.operators.keyed.key_rows import NOWHERE
 from flowrun.operators.keyed.row_store import RowStore
+from flowrun.operators.next_firing import show_next_firing
+from flowrun.operators.timed.event_rows import NULL_KEY_RECORDS_DROPPED
 
 
 class TemporalJoinOperator(AbstractOperator):
@@ -51,6 +54,10 @@ class TemporalJoinOperator(AbstractOperator):
             factory.schemas[LEFT], factory.keys[LEFT], context.max_parallelism, counters=WAITING_COUNTERS, by_key=False
         )
         self._waiting = TimeQueue()
+        self._unmatched, _ = unmatched_counters(context.metrics)
+        self._null_keys = context.metrics.counter(NULL_KEY_RECORDS_DROPPED)
+        if self._event:
+            show_next_firing(context, self._waiting.first, TimeDomain.EVENT)
 
     # ---- state
 
@@ -121,6 +128,7 @@ class TemporalJoinOperator(AbstractOperator):
         if not factory.outer:
             matchable = _valid(batch.columns, factory.keys[LEFT])
             if not matchable.all():
+                self._null_keys.inc(len(matchable) - int(np.count_nonzero(matchable)))
                 mask = pa.array(matchable)
                 batch, times = batch.filter(mask), times.filter(mask)
         if not batch.num_rows:
@@ -159,6 +167,7 @@ class TemporalJoinOperator(AbstractOperator):
             passing = self._condition.passing(paired(rows, versions, self._schema))
             if len(passing) < len(at):
                 at, versions = at[passing], versions.take(pa.array(passing))
+        self._unmatched.inc(batch.num_rows - len(at))
         if self._factory.outer:
             self.output.emit(batch.with_columns(left_joined(batch.columns, versions, at, self._schema)))
         elif len(at):

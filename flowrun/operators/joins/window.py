@@ -25,6 +25,7 @@ from flowrun.operators.joins.condition import MAX_PAIRS, PairCondition, pair_chu
 from flowrun.operators.joins.factories import LEFT, RIGHT, TABLES, WindowJoinFactory
 from flowrun.operators.joins.outer import padded_left, padded_right
 from flowrun.operators.joins.regular_pairs import pair_schema
+from flowrun.operators.joins.unmatched import unmatched_counters
 from flowrun.operators.joins.window_match import KeyMatch
 from flowrun.operators.ranking.row_runs import Run, WaitingTable, append_run, concat_runs
 from flowrun.operators.ranking.window_rank import PROCESSING_TIME_GRACE_MS
@@ -64,7 +65,9 @@ class WindowJoinOperator(AbstractOperator):
         super().setup(context, output)
         factory = self._factory
         self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
+        self._clock.show_next_firing(self._next_event_firing)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+        self._unmatched = unmatched_counters(context.metrics)
         self._tables = tuple(
             WaitingTable(name, factory.schemas[i], factory.keys[i], context.max_parallelism)
             for i, name in enumerate(TABLES)
@@ -154,6 +157,10 @@ class WindowJoinOperator(AbstractOperator):
         """Join what processing time has left open at the regular end of the inputs."""
         self._clock.finish(self.current_watermark)
 
+    def _next_event_firing(self) -> int | None:
+        due = self._next_firing
+        return None if due is None else due - PROCESSING_TIME_GRACE_MS - 1
+
     def _schedule(self) -> None:
         first = min(self._windows, default=None)
         self._next_firing = None if first is None else first + PROCESSING_TIME_GRACE_MS
@@ -166,6 +173,9 @@ class WindowJoinOperator(AbstractOperator):
             rows = [self._rows(runs, index) for index, runs in enumerate(sides)]
             if self._matters(rows):
                 self._join(rows[LEFT], rows[RIGHT], end)
+            else:  # rows of one side only, which nobody wants without the other's
+                for counter, side in zip(self._unmatched, rows, strict=True):
+                    counter.inc(side.num_rows)
         self._schedule()
 
     def _rows(self, runs: list[Run], index: int) -> pa.RecordBatch:
@@ -188,6 +198,9 @@ class WindowJoinOperator(AbstractOperator):
             matched = found.counts > 0, matched[RIGHT]
         else:
             self._join_pairs(left, right, found, matched, end)
+        self._unmatched[LEFT].inc(left.num_rows - int(np.count_nonzero(matched[LEFT])))
+        if not kind.left_only:
+            self._unmatched[RIGHT].inc(right.num_rows - int(np.count_nonzero(matched[RIGHT])))
         if kind.left_only:
             self._emit_alone(left, matched[LEFT] == (kind is JoinKind.SEMI), end, LEFT)
             return

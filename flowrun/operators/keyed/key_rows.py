@@ -19,6 +19,8 @@ NOWHERE = -1
 """Number of the row of a key that has none."""
 WRITTEN = "__written"
 """State column: processing time of the last write, ms."""
+NUM_RECORDS_EXPIRED = "numRecordsExpired"
+"""Gauge: how many rows, groups or partitions an operator has forgotten because their time to live was over."""
 _SPARE_SLOTS = 64 * 1024
 _LEAST_BETWEEN_SWEEPS_MS = 1000
 
@@ -68,6 +70,7 @@ class KeyRows:
 
     Attributes:
         store: the rows.
+        expired: how many rows were forgotten because their time to live was over.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class KeyRows:
         self._slots = KeySlots.of(schema, keys) if slots is None else slots
         self._numbers: Integers = np.zeros(0, np.int64)  # row number of each slot
         self._held = 0
+        self.expired = 0
 
     def __len__(self) -> int:
         """Number of keys that have a row."""
@@ -150,6 +154,7 @@ class KeyRows:
         held = np.flatnonzero(numbers != NOWHERE)
         gone = held[self.store.counter(WRITTEN)[numbers[held]] <= now_ms - self._ttl_ms]
         self.remove(slots[gone])
+        self.expired += len(gone)
         return len(gone) > 0
 
     def compact(self) -> Compacted:

@@ -13,6 +13,7 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, timestamps_from_column
+from flowrun.core.semantics import TimeDomain
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.keyed.key_slots import KeySlots
@@ -20,6 +21,7 @@ from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.matching.factories import ROLE, ROWS, MatchFactory
 from flowrun.operators.matching.references import OrderedRows, Partials, ReferenceReader
 from flowrun.operators.matching.search import PatternSearch
+from flowrun.operators.next_firing import show_next_firing
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED
 
@@ -46,6 +48,8 @@ class MatchOperator(AbstractOperator):
             factory.input_schema, factory.keys, context.max_parallelism, counters=(ROLE,), null_safe=null_safe
         )
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+        if factory.time is not None:
+            show_next_firing(context, self._first_waiting, TimeDomain.EVENT)
 
     def open(self) -> None:
         """Compile the measures."""
@@ -96,6 +100,10 @@ class MatchOperator(AbstractOperator):
             ready = self._waiting_times <= timestamp
             if ready.any():
                 self._search_rows(ready)
+
+    def _first_waiting(self) -> int | None:
+        times = self._waiting_times
+        return int(times.min()) if len(times) else None
 
     def _search_rows(self, ready: Bools) -> None:
         """Search the keys of the rows that are ready, with what is remembered of these keys."""

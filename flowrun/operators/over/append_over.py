@@ -22,13 +22,14 @@ from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
-from flowrun.core.semantics import FrameUnit
+from flowrun.core.semantics import FrameUnit, TimeDomain
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.key_slots import KeySlots
 from flowrun.operators.keyed.row_store import RowStore
 from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.next_firing import show_next_firing
 from flowrun.operators.over.due_rows import DueRows, Rows
 from flowrun.operators.over.evaluation import AggregateEvaluator, Carry, finished
 from flowrun.operators.over.factories import ROWS, SENT, TIME, AppendOverFactory
@@ -59,6 +60,8 @@ class AppendOverOperator(AbstractOperator):
         super().setup(context, output)
         factory = self._factory
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+        if factory.time is not None:
+            show_next_firing(context, self._due.first, TimeDomain.EVENT)
         self._store = RowStore(
             factory.input_schema, factory.keys, context.max_parallelism, counters=(TIME, SENT), by_key=False
         )

@@ -76,6 +76,10 @@ class DueRows:
         self._runs = rest
         return _concat(due) if due else None
 
+    def first(self) -> int | None:
+        """The time of the first row that waits, ms; None: there is none. May be called by any thread."""
+        return min((int(run.times[0]) for run in list(self._runs)), default=None)
+
     def renumber(self, moved: Integers) -> None:
         """Rows got new numbers, by old number."""
         self._runs = [Rows(moved[r.numbers], r.slots, r.times) for r in self._runs]

@@ -25,6 +25,7 @@ from flowrun.core.semantics import TimeDomain
 from flowrun.core.types import BIGINT
 from flowrun.operators.first_timer import FirstTimer
 from flowrun.operators.keyed.key_slots import KeySlots, LocatedKeys
+from flowrun.operators.next_firing import show_next_firing
 from flowrun.operators.process.broadcast_state import chosen_state
 from flowrun.operators.process.column_handles import (
     ColumnAggregating,
@@ -76,6 +77,8 @@ class ColumnBackend:
         self._keys = KeySlots.of(Schema(fields), range(len(fields)))
         self._states: dict[str, ColumnState | ColumnMap] = {}
         self._timers = {domain: ColumnTimers() for domain in TimeDomain}
+        for domain, timers in self._timers.items():
+            show_next_firing(context, timers.glance, domain)
         self._timer_table = timer_table(self._columns, context.max_parallelism)
         self._timer_log = UpsertLog(self._timer_table.log_schema, self._timer_table.key)
         self._on_timers = on_timers

@@ -63,6 +63,10 @@ class ColumnTimers:
         self._runs = [r for r in self._runs if len(r[0])]
         return min((int(times[0]) for times, _ in self._runs), default=None)
 
+    def glance(self) -> int | None:
+        """When the next timer is due, for any thread; too early if that one has been deleted."""
+        return min((int(times[0]) for times, _ in list(self._runs) if len(times)), default=None)
+
     def _first_alive(self, numbers: Integers) -> int:
         """Position of the first timer of a run that was not deleted; looks no further than it must."""
         start, step = 0, 64

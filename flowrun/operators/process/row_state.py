@@ -86,6 +86,7 @@ class ObjectBackend:
             lambda timer: on_timer(timer, True),
             self._changes,
         )
+        self.timers.show_next_firing(context)
 
     def handle(self, descriptor: StateDescriptor) -> ObjectState:
         """The handle of a state."""

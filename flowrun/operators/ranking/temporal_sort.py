@@ -51,6 +51,7 @@ class TemporalSortOperator(AbstractOperator):
         """Keep context and output, register metrics."""
         super().setup(context, output)
         self._clock = FiringClock(self._factory.domain, context, self._advance, lambda: self._next_firing)
+        self._clock.show_next_firing(self._next_event_firing)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._table = WaitingTable(ROWS, self._factory.input_schema, (), context.max_parallelism)
 
@@ -124,6 +125,9 @@ class TemporalSortOperator(AbstractOperator):
         self._runs[half:] = [whole if self._processing else self._by_time(whole)]
 
     # ---- firing
+
+    def _next_event_firing(self) -> int | None:
+        return min((int(self._times(run)[0]) for run in list(self._runs)), default=None)
 
     def on_watermark(self, timestamp: int) -> None:
         """Send the rows that the watermark has passed."""

@@ -73,6 +73,8 @@ class TopNState:
         self._slots = KeySlots.of(schema, partition)
         self._checked_slots = 0
         self._sweeps = Sweeps(ttl_ms)
+        self.expired = 0
+        """How many partitions were forgotten because their time to live was over."""
 
     # ---- partitions
 
@@ -97,6 +99,7 @@ class TopNState:
         gone = slots[(self._written[slots] <= now - self._ttl_ms) & (self.heads.lengths(slots) > 0)]
         if not len(gone):
             return
+        self.expired += len(gone)
         for lists in (self.heads, self.tails):
             _, numbers = lists.get(gone)
             self.store.remove(numbers[self.store.is_live(numbers)])

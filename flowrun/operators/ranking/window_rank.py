@@ -67,6 +67,7 @@ class WindowRankOperator(AbstractOperator):
         super().setup(context, output)
         factory = self._factory
         self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
+        self._clock.show_next_firing(self._next_event_firing)
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._table = WaitingTable(ROWS, factory.input_schema, factory.keys, context.max_parallelism)
 
@@ -142,6 +143,10 @@ class WindowRankOperator(AbstractOperator):
                 window.replace(whole.take(np.sort(positions)))
 
     # ---- firing
+
+    def _next_event_firing(self) -> int | None:
+        due = self._next_firing
+        return None if due is None else due - PROCESSING_TIME_GRACE_MS - 1
 
     def on_watermark(self, timestamp: int) -> None:
         """Send the windows that the watermark has passed."""

@@ -8,6 +8,7 @@ from flowrun.api.operator import OperatorContext
 from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.semantics import TimeDomain
 from flowrun.operators.first_timer import FirstTimer
+from flowrun.operators.next_firing import show_next_firing
 
 
 class FiringClock:
@@ -21,7 +22,7 @@ class FiringClock:
         context: of the operator.
         advance: fires and cleans up; its argument is the operator's time from now on, ms: the watermark, or what the clock shows
             less `behind_ms`.
-        next_firing: what the clock must show for the next firing, ms; None: nothing is waited for. Asked in processing time only.
+        next_firing: what the clock must show for the next firing, ms; None: nothing is waited for. Changes nothing.
         behind_ms: 1 where what fires is named by an end that does not belong to it, as that of a window.
     """
 
@@ -38,7 +39,23 @@ class FiringClock:
         self._context = context
         self._advance = advance
         self._behind_ms = behind_ms
+        self._next_firing = next_firing
         self._timer = FirstTimer(context.processing_time, next_firing, self._on_timer)
+
+    def show_next_firing(self, next_event_firing: Callable[[], int | None] | None = None) -> None:
+        """Show by a gauge what is waited for; called once, when `next_firing` can be asked by any thread.
+
+        Args:
+            next_event_firing: the watermark at which the next firing is, ms, where it is not `next_firing` less `behind_ms`.
+        """
+        if self.is_processing:
+            show_next_firing(self._context, self._next_firing, TimeDomain.PROCESSING)
+        else:
+            show_next_firing(self._context, next_event_firing or self._watermark_of_next, TimeDomain.EVENT)
+
+    def _watermark_of_next(self) -> int | None:
+        first = self._next_firing()
+        return None if first is None else first - self._behind_ms
 
     def rearm(self) -> None:
         """Wait for the next firing, which may be another one than before."""

@@ -60,6 +60,9 @@ class _RowTimes:
     def now_ms(self) -> int:
         return int(self._clock.times(np.array([self._service.now_ms()]))[0])
 
+    def last_instant(self, local: int) -> int:
+        return self._clock.instant(local)
+
 
 class _LocalOutput:
     """Rows with instants for the local times that they were sent with. Late rows pass as they came."""

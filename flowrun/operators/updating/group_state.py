@@ -62,6 +62,8 @@ class GroupState:
         self._layout = layout
         self._max_parallelism = max_parallelism
         self._ttl_ms = ttl_ms
+        self.expired = 0
+        """How many groups were forgotten because their time to live was over."""
         self._schemas = layout.state_schemas()
         kept = [*(c.column for c in layout.columns), *(u.column for u in layout.users)]
         self._accumulators: tuple[Accumulator, ...] = tuple(map(accumulator_of, kept))
@@ -118,6 +120,7 @@ class GroupState:
             expired = had & (old[:, _TOUCHED] + self._ttl_ms <= now_ms)
             if expired.any():
                 self.forget(slots[expired])
+                self.expired += int(np.count_nonzero(expired))
                 old[expired] = self._groups.words.fill
                 had &= ~expired
         before = self._results(slots[had], old[had])
@@ -271,6 +274,7 @@ class GroupState:
         expired = alive[touched + self._ttl_ms <= now_ms]
         if len(expired):
             self.forget(expired)
+            self.expired += len(expired)
 
     def _purge(self, slots: Integers) -> None:
         for values in self._sets:

@@ -87,6 +87,7 @@ class AggregatingWindowOperator(AbstractOperator):
         # a window fires when the clock reaches its end, which is its last time + 1
         self._clock = FiringClock(self._domain, context, self._advance, lambda: self._windows.next_firing, behind_ms=1)
         self._windows = self._make_windows(context, output, self._clock)
+        self._clock.show_next_firing()
 
     # ---- state
 

@@ -145,6 +145,7 @@ class ContinuousGlobalWindowOperator(AbstractOperator):
         factory = self._factory
         self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
         self._clock = FiringClock(factory.domain, context, self._advance, lambda: self._next_firing)
+        self._clock.show_next_firing()
         intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, None)
         self._arrivals = RowArrivals(intake, self._clock)
         schemas = factory.state_schemas()

@@ -98,6 +98,7 @@ class WindowOperator(AbstractOperator):
             self._on_processing_timer,
             self._timer_log.changes,
         )
+        self._timers.show_next_firing(context)
 
     def _function_runner(self) -> WindowFunctionRunner | None:
         factory = self._factory
