@@ -96,7 +96,7 @@ def test_gauges_show_which_split_holds_the_watermark_back(monkeypatch):
     shown = harness.metrics.values("split")
     assert (shown["a.watermark.currentWatermark"], shown["a.watermark.isIdle"]) == (9, 0)
     assert (shown["b.watermark.currentWatermark"], shown["b.watermark.isIdle"]) == (None, 0)
-    assert list(shown)[0].startswith("b."), "the one that holds the others back comes first"
+    assert next(iter(shown)).startswith("b."), "the one that holds the others back comes first"
     assert (harness.metrics.value("numSplits"), harness.metrics.value("numIdleSplits")) == (2, 0)
     harness.advance_processing_time(1001)
     harness.poll()

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from flowrun.api.metrics import Counter
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.runtime.network.key_sample import KeySample
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import BroadcastSelector, ChannelSelector
 
 
 class RecordWriter:
-    """Deals batches to the subpartitions of a result partition, and sends events to all of them. Used by the task's thread."""
+    """Deals batches to the subpartitions of a result partition, and sends events to all of them. Used by the task's thread.
 
-    def __init__(self, selector: ChannelSelector, partition: ResultPartition, records_out: Counter) -> None:
+    Args:
+        selector: deals the rows.
+        partition: gets them.
+        records_out: counts them.
+        sample: sees them, if they are dealt by key.
+    """
+
+    def __init__(
+        self,
+        selector: ChannelSelector,
+        partition: ResultPartition,
+        records_out: Counter,
+        sample: KeySample | None = None,
+    ) -> None:
         self._selector = selector
         self._broadcasts = isinstance(selector, BroadcastSelector)
         self._records_out = records_out
+        self._sample = sample
         self.partition = partition
         self._next_marker = 0
 
@@ -25,6 +40,8 @@ class RecordWriter:
             JobCancelledError: the job was cancelled.
         """
         self._records_out.inc(batch.num_rows)
+        if self._sample is not None:
+            self._sample.look(batch.columns)
         if self._broadcasts:
             self.partition.broadcast(batch)
         else:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from flowrun.core.clock import Clock
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex
+from flowrun.graph.partitioner import KeyGroupPartitioner
 from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import JobMasterGateway, TaskDeployment
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics, TimeAccount
 from flowrun.runtime.network.gate import InputGate
+from flowrun.runtime.network.key_sample import HEAVY_KEYS, KeySample
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import create_selector
 from flowrun.runtime.network.writer import RecordWriter
@@ -81,7 +83,7 @@ def create_task(
 
     chain = OperatorChain(
         vertex.job_vertex,
-        _create_writers(graph, vertex, partitions, own_metrics, time),
+        _create_writers(graph, vertex, partitions, own_metrics, time, clock),
         ChainEnvironment(
             subtask=vertex.subtask,
             clock=clock,
@@ -136,6 +138,7 @@ def _create_writers(
     partitions: Sequence[ResultPartition],
     metrics: ScopedMetrics,
     time: TimeAccount,
+    clock: Clock,
 ) -> list[RecordWriter]:
     records_out, bytes_out = metrics.counter("numRecordsOut"), metrics.counter("numBytesOut")
     writers = []
@@ -143,5 +146,9 @@ def _create_writers(
         partition.attach(time, bytes_out)
         groups = graph.vertex(planned.consumers[0].vertex).job_vertex.max_parallelism
         selector = create_selector(planned.partitioner, planned.subpartitions, vertex.subtask, groups)
-        writers.append(RecordWriter(selector, partition, records_out))
+        sample = None
+        if isinstance(planned.partitioner, KeyGroupPartitioner) and planned.subpartitions > 1:
+            sample = KeySample(planned.partitioner.keys, clock)
+            metrics.gauge_family(f"{HEAVY_KEYS}.{planned.id.data_set_id}", sample.heaviest)
+        writers.append(RecordWriter(selector, partition, records_out, sample))
     return writers

@@ -97,7 +97,7 @@ class Checkpointing(Protocol):
 class _Input:
     """One logical input: its gate (single or union), its valve, and where its channels start in the task's numbering."""
 
-    __slots__ = ("ended", "first_channel", "gate", "index", "valve")
+    __slots__ = ("ended", "first_channel", "gate", "index", "records", "valve")
 
     def __init__(self, index: int, gate: InputGate, first_channel: int) -> None:
         self.index = index
@@ -105,6 +105,7 @@ class _Input:
         self.valve = StatusWatermarkValve(gate.channels)
         self.first_channel = first_channel
         self.ended = False
+        self.records = 0
 
 
 class NetworkInput:
@@ -150,7 +151,7 @@ class NetworkInput:
         if len(self._inputs) > 1:
             for number, member in enumerate(self._inputs, 1):
                 metrics.gauge(f"currentInput{number}Watermark", partial(_valve_watermark, member.valve))
-        metrics.gauge_family("channel", self._held_back)
+        metrics.gauge_family("input", self._inputs_now)
 
     def process_next(self) -> InputStatus:
         """The next element of the next input that has one, of those that are selected.
@@ -228,22 +229,22 @@ class NetworkInput:
         for member in self._inputs:
             member.gate.release()
 
-    def _held_back(self) -> dict[str, int]:
-        """Of each input, by its number from 1: how many of its channels are open and how many of those idle; the one that holds it back.
+    def _inputs_now(self) -> dict[str, int]:
+        """Of each input, by its number from 1: rows that it brought, its open channels, how many of them are idle, and the slowest.
 
-        For any thread; a channel's number is that of its producer among the input's.
+        Gauges `input.1.records`, `input.1.openChannels`, …; for any thread. A channel's number is that of its producer among the input's.
         """
         found = {}
         for number, member in enumerate(self._inputs, 1):
             left = [
                 (c.watermark, i, c.idle) for i, c in enumerate(member.valve.channels) if c.watermark < MAX_TIMESTAMP
             ]
-            found[f"input{number}.open"] = len(left)
-            found[f"input{number}.idle"] = sum(idle for _, _, idle in left)
+            found[f"{number}.records"] = member.records
+            found[f"{number}.openChannels"] = len(left)
+            found[f"{number}.idleChannels"] = sum(idle for _, _, idle in left)
             slowest = min((c for c in left if not c[2]), default=None)
             if slowest is not None:
-                found[f"input{number}.slowest"] = slowest[1]
-                found[f"input{number}.slowestWatermark"] = slowest[0]
+                found[f"{number}.slowestWatermark"], found[f"{number}.slowestChannel"] = slowest[:2]
         return found
 
     def _input_watermark(self) -> int:
@@ -251,6 +252,7 @@ class NetworkInput:
 
     def _process_rows(self, member: _Input, rows: RecordBatch) -> None:
         self._records_in.inc(rows.num_rows)
+        member.records += rows.num_rows
         self._bytes_in.inc(rows.nbytes)
         self._head.process_batch(rows, member.index)
 
