@@ -29,6 +29,10 @@ class BatchTimes:
     marks: Int64s | None
 
 
+NUM_RECORDS_OUT_OF_ORDER = "numRecordsOutOfOrder"
+"""Counter: rows that break the order that a monotonous watermark promises."""
+
+
 class EventTimes:
     """Reads event times and watermark marks from batches, as one strategy says.
 
@@ -50,7 +54,7 @@ class EventTimes:
         self._time: ArrayKernel | None = None if self._strategy.time is None else self._strategy.time.compile()
         watermark = self._strategy.watermark
         self._marks: ArrayKernel | None = None if watermark is None else watermark.compile()
-        self._out_of_order = context.metrics.counter("numRecordsOutOfOrder")
+        self._out_of_order = context.metrics.counter(NUM_RECORDS_OUT_OF_ORDER)
         self._warned = False
         self.lag = self._strategy.lag_ms
 

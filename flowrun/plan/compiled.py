@@ -57,6 +57,11 @@ class Predicate:
         if self.expression.type.root is not TypeRoot.BOOLEAN:
             raise ValueError(f"a predicate is BOOLEAN, {self.expression} is {self.expression.type}")
 
+    @property
+    def text(self) -> str:
+        """The condition for people."""
+        return str(self.expression)
+
     def compile(self) -> Callable[[pa.RecordBatch], pa.BooleanArray]:
         """The kernel; raises `DataError` naming the row."""
         return compile_value(self.expression)

@@ -34,6 +34,8 @@ class OperatorDescription:
         file: of the pipeline's text that it comes from; None: it has no place in a text.
         line: there, from 1.
         column: there, from 1, in code points.
+        kind: what it is, such as `Calc` or `WindowJoin`.
+        facts: those of its settings by which rows come out, wait or go, such as `condition` or `ttl_ms`.
     """
 
     operator_id: str
@@ -47,6 +49,8 @@ class OperatorDescription:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    kind: str = ""
+    facts: Mapping[str, Setting] = field(default_factory=dict)
 
 
 @record

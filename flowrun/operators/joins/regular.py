@@ -31,7 +31,7 @@ from flowrun.operators.joins.regular_pairs import JoinedPairs, MatchCounts, Matc
 from flowrun.operators.joins.regular_side import RegularSide, SideChanges
 from flowrun.operators.joins.unmatched import unmatched_counters
 from flowrun.operators.keyed.hash_lists import SortedTags
-from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED
+from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED, NUM_STATE_ROWS
 from flowrun.operators.timed.event_rows import NULL_KEY_RECORDS_DROPPED
 
 
@@ -64,6 +64,7 @@ class RegularJoinOperator(AbstractOperator):
         self._sides = tuple(RegularSide(spec, context.max_parallelism, null_keys) for spec in self._factory.sides)
         self._unmatched = unmatched_counters(metrics, on_arrival=True)
         metrics.gauge(NUM_RECORDS_EXPIRED, lambda: sum(side.expired for side in self._sides))
+        metrics.gauge(NUM_STATE_ROWS, lambda: sum(len(side) for side in self._sides))
 
     # ---- state
 

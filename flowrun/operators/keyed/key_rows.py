@@ -21,6 +21,8 @@ WRITTEN = "__written"
 """State column: processing time of the last write, ms."""
 NUM_RECORDS_EXPIRED = "numRecordsExpired"
 """Gauge: how many rows, groups or partitions an operator has forgotten because their time to live was over."""
+NUM_STATE_ROWS = "numStateRows"
+"""Gauge: how many rows, groups or partitions an operator keeps that only a time to live makes it forget."""
 _SPARE_SLOTS = 64 * 1024
 _LEAST_BETWEEN_SWEEPS_MS = 1000
 

@@ -27,7 +27,7 @@ from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, WRITTEN, KeyRows
+from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, NUM_STATE_ROWS, WRITTEN, KeyRows
 from flowrun.operators.keyed.key_slots import LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
 from flowrun.operators.ranking.factories import EVENT_TIME, ROWS, SENT, DeduplicateFactory
@@ -58,6 +58,7 @@ class DeduplicateOperator(AbstractOperator):
             ttl_ms=self._factory.ttl_ms,
         )
         context.metrics.gauge(NUM_RECORDS_EXPIRED, lambda: self._rows.expired)
+        context.metrics.gauge(NUM_STATE_ROWS, lambda: len(self._rows))
         self._store = self._rows.store
         if self._factory.waits:
             self._late = context.metrics.counter(LATE_RECORDS_DROPPED)

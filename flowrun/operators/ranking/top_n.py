@@ -27,7 +27,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.semantics import RankFunction
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED
+from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED, NUM_STATE_ROWS
 from flowrun.operators.ranking.factories import ROWS, RankFactory
 from flowrun.operators.ranking.ranked import Ranked, changes, moves
 from flowrun.operators.ranking.removals import equal_rows, find_removals
@@ -79,6 +79,7 @@ class RankOperator(AbstractOperator):
             ttl_ms=factory.ttl_ms,
         )
         context.metrics.gauge(NUM_RECORDS_EXPIRED, lambda: self._state.expired)
+        context.metrics.gauge(NUM_STATE_ROWS, lambda: len(self._state.store))
 
     # ---- state
 

@@ -24,7 +24,7 @@ from flowrun.errors import DataError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, WRITTEN, KeyRows
+from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, NUM_STATE_ROWS, WRITTEN, KeyRows
 from flowrun.operators.updating.changes import added, change_batch
 from flowrun.operators.updating.emission import emit_changes
 from flowrun.operators.updating.factories import CHANGES, COPIES, ROWS, ROWS_COUNTERS, ConflictResolutionFactory
@@ -45,6 +45,7 @@ class ConflictResolutionOperator(AbstractOperator):
         schema, keys = self._factory.schema, self._factory.keys
         self._rows = KeyRows(schema, keys, context.max_parallelism, counters=ROWS_COUNTERS, ttl_ms=self._factory.ttl_ms)
         context.metrics.gauge(NUM_RECORDS_EXPIRED, lambda: self._rows.expired)
+        context.metrics.gauge(NUM_STATE_ROWS, lambda: len(self._rows))
         self._waiting = WaitingChanges(schema, keys, context.max_parallelism)
 
     # ---- state

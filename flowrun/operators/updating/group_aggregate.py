@@ -16,7 +16,7 @@ from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.first_timer import FirstTimer
-from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED
+from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED, NUM_STATE_ROWS
 from flowrun.operators.updating.changes import change_batch
 from flowrun.operators.updating.factories import GroupAggregateFactory
 from flowrun.operators.updating.group_feeds import PartialFeed, RowFeed
@@ -47,6 +47,7 @@ class GroupAggregateOperator(AbstractOperator):
         self._dropped = context.metrics.counter(UNKNOWN_ROWS_DROPPED)
         self._state = GroupState(self._layout, context.max_parallelism, self._ttl_ms)
         context.metrics.gauge(NUM_RECORDS_EXPIRED, lambda: self._state.expired)
+        context.metrics.gauge(NUM_STATE_ROWS, lambda: len(self._state))
         self._timer = FirstTimer(context.processing_time, lambda: self._next_sweep, self._sweep)
 
     def initialize_state(self, restored: OperatorSnapshot | None) -> None:

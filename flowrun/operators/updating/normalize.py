@@ -25,7 +25,7 @@ from flowrun.core.schema import Schema
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import NotNullCheck
 from flowrun.operators.keyed.equality import rows_equal
-from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, WRITTEN, KeyRows
+from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, NUM_STATE_ROWS, WRITTEN, KeyRows
 from flowrun.operators.updating.changes import added
 from flowrun.operators.updating.emission import AFTER, BEFORE, DELETE, INSERT, emit_changes
 from flowrun.operators.updating.factories import EVENT_TIME, NORMALIZE_COUNTERS, ROWS, ChangelogNormalizeFactory
@@ -55,6 +55,7 @@ class ChangelogNormalizeOperator(AbstractOperator):
             ttl_ms=self._factory.ttl_ms,
         )
         context.metrics.gauge(NUM_RECORDS_EXPIRED, lambda: self._rows.expired)
+        context.metrics.gauge(NUM_STATE_ROWS, lambda: len(self._rows))
 
     # ---- state
 

@@ -24,6 +24,7 @@ from flowrun.runtime.job_details import (
 )
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.jobmaster.execution import Executions
+from flowrun.runtime.jobmaster.operator_facts import operator_facts, operator_kind
 from flowrun.runtime.jobmaster.status import StatusReader
 from flowrun.runtime.metrics import MetricRegistry
 
@@ -118,6 +119,8 @@ def _operator(operator: ChainedOperator, key: tuple[tuple[str, ...], ...]) -> Op
         file=None if place is None else place.file,
         line=None if place is None else place.line,
         column=None if place is None else place.column,
+        kind=operator_kind(operator.factory),
+        facts=operator_facts(operator.factory),
     )
 
 
