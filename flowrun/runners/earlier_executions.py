@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from flowrun.core.record import record
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 from flowrun.runtime.checkpoint.records import CheckpointRecord
-from flowrun.runtime.job_details import FailureRecord, JobDetails
+from flowrun.runtime.job_details import FailureRecord, JobDetails, SubtaskDetails
 from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus
 
 _SHOWN_CHECKPOINTS = 10
@@ -28,6 +28,7 @@ class EarlierExecutions:
         checkpoints: of all of them.
         checkpoint_records: the last ones of all of them.
         failures: the last ones of all of them.
+        subtasks: vertex id and subtask → its last details, with the sums of all of them.
         vertices: vertex id → its last status, with the sums of all of them. Another parallelism may chain other operators into a vertex:
             what no vertex of the present execution takes over is not shown.
     """
@@ -39,6 +40,7 @@ class EarlierExecutions:
     vertices: Mapping[str, VertexStatus] = field(default_factory=dict)
     checkpoint_records: tuple[CheckpointRecord, ...] = ()
     failures: tuple[FailureRecord, ...] = ()
+    subtasks: Mapping[tuple[str, int], SubtaskDetails] = field(default_factory=dict)
 
     def with_execution(self, ended: JobDetails) -> EarlierExecutions:
         """With one more, as it stood at its end."""
@@ -52,13 +54,22 @@ class EarlierExecutions:
             {**self.vertices, **{v.vertex_id: v for v in now.vertices}},
             details.checkpoints,
             details.failures,
+            {**self.subtasks, **{(v.status.vertex_id, s.subtask): s for v in details.vertices for s in v.subtasks}},
         )
 
     def before_details(self, details: JobDetails) -> JobDetails:
-        """An execution that followed these, with the checkpoints and failures of all of them."""
+        """An execution that followed these, with the checkpoints and failures of all of them; counters count on."""
+        status = self.before(details.status)
+        vertices = zip(details.vertices, status.vertices, strict=True)
         return replace(
             details,
-            status=self.before(details.status),
+            status=status,
+            vertices=tuple(
+                replace(
+                    v, status=whole, subtasks=tuple(self._subtask_counting_on(whole.vertex_id, s) for s in v.subtasks)
+                )
+                for v, whole in vertices
+            ),
             checkpoints=(*self.checkpoint_records, *details.checkpoints)[-_RECORDED:],
             failures=(*self.failures, *details.failures)[-_RECORDED:],
         )
@@ -97,6 +108,17 @@ class EarlierExecutions:
         sums = {name: getattr(earlier, name) + getattr(vertex, name) for name in _COUNTED}
         counters = {name: _added(earlier.counters.get(name, {}), now) for name, now in vertex.counters.items()}
         return replace(vertex, counters=counters, **sums)
+
+    def _subtask_counting_on(self, vertex_id: str, subtask: SubtaskDetails) -> SubtaskDetails:
+        earlier = self.subtasks.get((vertex_id, subtask.subtask))
+        if earlier is None:
+            return subtask
+        sums = {name: getattr(earlier, name) + getattr(subtask, name) for name in _COUNTED}
+        before = {o.operator_id: o.counters for o in earlier.operators}
+        operators = tuple(
+            replace(o, counters=_added(before.get(o.operator_id, {}), o.counters)) for o in subtask.operators
+        )
+        return replace(subtask, operators=operators, **sums)
 
 
 def _added(earlier: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -11,6 +12,8 @@ import numpy as np
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import InternalError
+
+_log = logging.getLogger(__name__)
 
 HISTOGRAM_WINDOW = 1024
 """How many recent values a histogram keeps."""
@@ -71,6 +74,7 @@ class WindowHistogram:
 
 Metric = SimpleCounter | WindowHistogram | Callable[[], float | int | None]
 M = TypeVar("M", SimpleCounter, WindowHistogram)
+T = TypeVar("T")
 
 
 class ScopedMetrics:
@@ -80,6 +84,7 @@ class ScopedMetrics:
         self.scope = scope
         self._metrics: dict[str, Metric] = {}
         self._families: dict[str, Callable[[], Mapping[str, float | int | None]]] = {}
+        self._broken: set[str] = set()
         self.noted: str | None = None
         """What users are told at the end of the job."""
 
@@ -121,14 +126,26 @@ class ScopedMetrics:
     def read_gauge(self, name: str) -> float | int | None:
         """The present value of one gauge; None also if there is none of that name."""
         metric = self._metrics.get(name)
-        return None if metric is None or isinstance(metric, SimpleCounter | WindowHistogram) else metric()
+        return (
+            None if metric is None or isinstance(metric, SimpleCounter | WindowHistogram) else self._read(name, metric)
+        )
 
     def gauges(self) -> dict[str, float | int | None]:
-        """Present values of all gauges by name, those of families included."""
-        found = {n: m() for n, m in list(self._metrics.items()) if not isinstance(m, SimpleCounter | WindowHistogram)}
+        """Present values of all gauges by name, those of families included; None of one that fails, as those of users may."""
+        gauges = [(n, m) for n, m in list(self._metrics.items()) if not isinstance(m, SimpleCounter | WindowHistogram)]
+        found = {name: self._read(name, read) for name, read in gauges}
         for name, read in list(self._families.items()):
-            found.update((f"{name}.{key}", value) for key, value in read().items())
+            found.update((f"{name}.{key}", value) for key, value in (self._read(name, read) or {}).items())
         return found
+
+    def _read(self, name: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except Exception:
+            if name not in self._broken:  # who looks at the job looks each second
+                self._broken.add(name)
+                _log.exception("the gauge '%s' cannot be read", ".".join((*self.scope, name)))
+            return None
 
     def _of(self, name: str, kind: type[M]) -> M:
         metric = self._metrics.setdefault(name, kind())

@@ -125,3 +125,11 @@ def test_a_histogram_that_is_reported_has_the_window_of_the_original() -> None:
     assert (copy.total, copy.quantile(0.0), copy.quantile(0.5)) == (
         original.total, original.quantile(0.0), original.quantile(0.5),
     )  # fmt: skip
+
+
+def test_a_gauge_that_fails_says_nothing_and_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = MetricRegistry().group("v", "0", "o")
+    metrics.gauge("broken", lambda: 1 // 0)
+    metrics.gauge("sound", lambda: 7)
+    assert metrics.gauges() == metrics.gauges() == {"broken": None, "sound": 7}
+    assert [record.getMessage() for record in caplog.records] == ["the gauge 'v.0.o.broken' cannot be read"], "once"
