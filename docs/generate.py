@@ -7,6 +7,7 @@ from flowrun.frontend.sql import reference as sql
 from flowrun.frontend.yaml.declaration import reference as yaml
 from flowrun.functions import reference as functions
 from flowrun.plan.rewrites import reference as optimiser
+from flowrun.rest import metric_names
 
 PAGES = {
     "yaml.md": yaml.reference_markdown,
@@ -14,6 +15,7 @@ PAGES = {
     "connectors.md": connectors.reference_markdown,
     "optimiser.md": optimiser.reference_markdown,
     "sql.md": sql.reference_markdown,
+    "metrics.md": metric_names.reference_markdown,
 }
 
 if __name__ == "__main__":

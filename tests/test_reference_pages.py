@@ -11,6 +11,7 @@ from flowrun.frontend.sql import reference as sql
 from flowrun.functions import reference as functions
 from flowrun.plan.rewrites import RULES
 from flowrun.plan.rewrites import reference as optimiser
+from flowrun.rest import metric_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -28,6 +29,7 @@ PAGES = [
         ("connectors.md", connectors.reference_markdown),
         ("sql.md", sql.reference_markdown),
         ("optimiser.md", optimiser.reference_markdown),
+        ("metrics.md", metric_names.reference_markdown),
     ],
 )
 def test_generated_pages_are_up_to_date(name: str, make: Callable[[], str]) -> None:

@@ -125,6 +125,8 @@ class Application:
 def _encoded(route: Route, call: Call) -> bytes:
     """The bytes of an answer, without secrets."""
     answer = route.answer(call)
+    if isinstance(answer, bytes):  # the route has masked it, part by part
+        return answer
     if isinstance(answer, str):
         return masked(answer).encode()
     return msgspec.json.encode(masked_json(msgspec.to_builtins(answer, str_keys=True)))

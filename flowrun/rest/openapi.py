@@ -31,7 +31,9 @@ _REFERENCE = "#/components/schemas/{name}"
 
 def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
     """OpenAPI 3.1 of these routes."""
-    kinds = [t for route in routes for t in (route.gives, route.takes) if isinstance(t, type) and t not in (dict, str)]
+    kinds = [
+        t for route in routes for t in (route.gives, route.takes) if isinstance(t, type) and t not in (dict, str, bytes)
+    ]
     kinds = list(dict.fromkeys([*kinds, Failure]))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     known = dict(zip(kinds, schemas, strict=True))
@@ -93,7 +95,7 @@ def _operation(route: Route, known: dict[type, Any]) -> dict[str, Any]:
 
 
 def _content(route: Route, known: dict[type, Any]) -> dict[str, Any]:
-    schema = {"type": "string"} if route.gives is str else known.get(route.gives, {"type": "object"})
+    schema = {"type": "string"} if route.gives in (str, bytes) else known.get(route.gives, {"type": "object"})
     return {route.media_type: {"schema": schema}}
 
 

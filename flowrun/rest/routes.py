@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from flowrun.errors import ClusterError, StateError
 from flowrun.rest.answers import (
     Checkpoints,
     Configuration,
@@ -23,11 +24,12 @@ from flowrun.rest.answers import (
     job_answer,
     order_answer,
 )
+from flowrun.rest.metric_names import METRICS_MEDIA_TYPE
 from flowrun.rest.refusals import Refused
 from flowrun.rest.route import Call, Parameter, Route
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.recent_logs import LogLines
-from flowrun.runtime.job_details import VertexDetails
+from flowrun.runtime.job_details import JobDetails, VertexDetails
 from flowrun.runtime.lifecycle import JobState
 
 
@@ -98,6 +100,19 @@ def _logs(call: Call) -> LogLines:
     return call.job.logs(call.query["after"])
 
 
+def _metrics(call: Call) -> bytes:
+    from flowrun.rest.metrics import ListedJob, exposition
+
+    found: list[JobDetails | ListedJob] = []
+    for job in call.jobs.jobs():
+        try:
+            found.append(job.details())
+        except (ClusterError, StateError):  # it is over, has not begun, or its process is being replaced
+            about = job.describe()
+            found.append(ListedJob(str(about["job_id"]), str(about["name"]), str(about["state"])))
+    return exposition(found)
+
+
 def _openapi(call: Call) -> object:
     from flowrun.rest.openapi import openapi_document
 
@@ -130,6 +145,10 @@ _SHARED_MS = 500
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/healthz", "Whether the process answers.", _health, Health, is_open=True),
     Route("GET", "/readyz", "Whether a job runs, or none is there.", _ready, Health, fails=(503,), is_open=True),
+    Route(
+        "GET", "/metrics", "All jobs, and this process, as Prometheus scrapes them.", _metrics, bytes,
+        shared_ms=_SHARED_MS, media_type=METRICS_MEDIA_TYPE,
+    ),
     Route("GET", "/v1/openapi.json", "This document.", _openapi, dict),
     Route("GET", "/v1/jobs", "The jobs.", _jobs, JobsAnswer),
     Route("GET", _JOB, "A job in short.", _job, JobAnswer, fails=_OF_A_JOB),
