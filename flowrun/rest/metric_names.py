@@ -88,6 +88,14 @@ def _task(name: str, text: str) -> MetricName:
     return MetricName(MetricScope.TASK, name, text)
 
 
+def _of_input(name: str, text: str) -> MetricName:
+    return MetricName(MetricScope.TASK, f"input_{name}", text, labels=("input",))
+
+
+def _of_split(name: str, text: str) -> MetricName:
+    return MetricName(MetricScope.OPERATOR, f"split_{name}", text, labels=("split",))
+
+
 def _task_counter(name: str, text: str) -> MetricName:
     return MetricName(MetricScope.TASK, name, text, is_counter=True)
 
@@ -131,6 +139,13 @@ METRICS: tuple[MetricName, ...] = (
     _task("busyTimeMsPerSecond", "Time that the subtask worked, in ms of about the last second."),
     _task("idleTimeMsPerSecond", "Time that it waited for input."),
     _task("backPressuredTimeMsPerSecond", "Time that it waited for room downstream."),
+    _task("currentInput1Watermark", "The same of the first input, where there are several; the next are 2, 3, …"),
+    _task("currentInput2Watermark", "Of the second one."),
+    _of_input("records", "Rows that came from an input."),
+    _of_input("openChannels", "Channels of an input that have not ended."),
+    _of_input("idleChannels", "Those that hold no watermark back, as they are idle."),
+    _of_input("slowestWatermark", "Event time of the channel of an input that holds its watermark back, in ms since the epoch."),
+    _of_input("slowestChannel", "The number of that channel: of its producer among those of the input."),
     MetricName(
         MetricScope.TASK, "latency",
         "How long markers took from a source to the end of the pipeline here, in ms; the slowest subtask (`settings.latency_interval`).",
@@ -141,6 +156,20 @@ METRICS: tuple[MetricName, ...] = (
     _operator_counter("numRecordsIn", "Rows that reached the operator."),
     _operator_counter("numRecordsOut", "Rows that it sent on; with `detail` those to the side output of that name.", "detail"),
     _operator("currentOutputWatermark", "Event time up to which it has sent on, in ms since the epoch."),
+    _operator("isOutputIdle", "1 while it holds no watermark back downstream, else 0."),
+    _operator("numSplits", "Splits of a source, such as partitions of a topic, that count for its watermark."),
+    _operator("numIdleSplits", "Those that are idle."),
+    _of_split("currentWatermark", "Event time of a split, in ms since the epoch; of many splits those that hold the watermark back most."),
+    _of_split("isIdle", "1 while it is idle, else 0."),
+    _of_split("lastRecordTime", "When its last row came, in ms since the epoch."),
+    _operator("numStateRows", "Rows, groups or partitions that only a time to live makes the operator forget."),
+    _operator("numRecordsExpired", "Those that it has forgotten for that."),
+    _operator("nextEventTimeFiring", "Event time at which the operator fires next, in ms since the epoch."),
+    _operator("nextProcessingTimeFiring", "Time of day at which it does."),
+    _operator_counter("numLeftRecordsUnmatched", "Rows of the left side of a join that had no match."),
+    _operator_counter("numRightRecordsUnmatched", "Rows of the right side that had none."),
+    _operator_counter("numLeftRecordsUnmatchedOnArrival", "Rows of the left side that had none when they came; later ones may match."),
+    _operator_counter("numRightRecordsUnmatchedOnArrival", "Rows of the right side that had none when they came."),
     _operator_counter("numLateRecordsDropped", "Rows that came too late, and were dropped."),
     _operator_counter("numLateRecordsSideOutput", "Rows that came too late, and went to a side output."),
     _operator_counter("numRecordsOutOfOrder", "Rows whose event time was before the watermark when they were given one."),

@@ -27,7 +27,10 @@ from flowrun.runtime.lifecycle import JobState
 
 LONGEST_LABEL = 200
 """Code points; of longer names the end is left out, as ids tell them apart."""
-_WATERMARKS = frozenset({"currentInputWatermark", "currentOutputWatermark"})
+_OF_ROWS = "heavyKey."
+"""Gauges with values of rows in their names: they are for people who look at a job, not for a store of time series."""
+_PARTS = re.compile(r"(?:(input)\.(\d+)|(split)\.(.+)\.watermark)\.([A-Za-z0-9_]+)", re.DOTALL)
+"""Gauges of the inputs of a subtask, and of the splits of a source."""
 _UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
 _CHECKPOINT_INTERVAL = "checkpoint.interval_ms"
 _OF_A_USER = "A metric of the pipeline's own functions."
@@ -213,7 +216,9 @@ def _named(
     for name, value in metrics.items():
         if not isinstance(value, bool | int | float):  # None, or what a function of a user gives
             continue
-        if name in _WATERMARKS and not MIN_TIMESTAMP < value < MAX_TIMESTAMP:
+        if name.endswith("Watermark") and not MIN_TIMESTAMP < value < MAX_TIMESTAMP:
+            continue
+        if name.startswith(_OF_ROWS):
             continue
         family, more = family_of(name, is_counter=is_counter)
         yield f"{scope.value}_{family}", is_counter, {**labels, **more}, value
@@ -224,11 +229,16 @@ def family_of(name: str, *, is_counter: bool) -> tuple[str, Labels]:
 
     >>> family_of("numRecordsFailed.decoding", is_counter=True)
     ('numRecordsFailed', {'detail': 'decoding'})
+    >>> family_of("split.orders-0.watermark.isIdle", is_counter=False)
+    ('split_isIdle', {'split': 'orders-0'})
     >>> family_of("Zahl der Käufe", is_counter=False)
     ('Zahl_der_K_ufe', {'name': 'Zahl der Käufe'})
     >>> family_of("paid_total", is_counter=True), family_of("paid_total", is_counter=False)
     (('paid', {'name': 'paid_total'}), ('paid_total_', {}))
     """
+    if (part := _PARTS.fullmatch(name)) is not None:
+        kind, which = part[1] or part[3], part[2] or part[4]
+        return f"{kind}_{part[5]}", {kind: label_value(which)}
     head, point, tail = name.partition(".")
     if point and head and not _UNCLEAN.search(head) and not head.endswith("_total"):
         return head, {"detail": label_value(tail)}
