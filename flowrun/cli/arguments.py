@@ -6,13 +6,16 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from flowrun.core.cores import usable_cores
 from flowrun.core.record import record
 from flowrun.masking import learn_secret
+
+if TYPE_CHECKING:
+    from flowrun.rest.doors import DoorOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -175,12 +178,14 @@ class ViewOptions:
         log_level: the level of the log on standard error.
         live: whether there is a live view instead of plain lines; None: there is one on a terminal.
         report: the file that the final figures are written to; None: there is none.
+        rest: where its page and REST API listen besides; None: nowhere.
     """
 
     quiet: bool
     log_level: str
     live: bool | None
     report: Path | None
+    rest: DoorOptions | None = None
 
 
 FROM_SAVEPOINT = click.option(

@@ -29,6 +29,9 @@ class AddressType(click.ParamType["Address"]):
 
     name = "address"
 
+    def __init__(self, default_port: int = DEFAULT_PORT) -> None:
+        self._default_port = default_port
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
         """The address.
 
@@ -41,7 +44,7 @@ class AddressType(click.ParamType["Address"]):
         from flowrun.runtime.rpc.address import parse_address
 
         try:
-            return parse_address(value, DEFAULT_PORT)
+            return parse_address(value, self._default_port)
         except ClusterError as error:
             self.fail(f"{error.message}; {error.hint}", param, ctx)
 
@@ -234,8 +237,14 @@ def cluster_of_job(
     """
     if cluster is not None and cluster.is_default and (elsewhere or is_given("workers")):
         cluster = None
-    if cluster is None and is_given("tls") and click.get_current_context().params.get("on") is None:
-        raise click.UsageError("--tls goes with --cluster or --on spark: a job of this machine listens at no network")
+    given = click.get_current_context().params
+    listens = given.get("rest_address") is not None
+    if cluster is None and is_given("tls") and given.get("on") is None and not listens:
+        raise click.UsageError(
+            "--tls goes with --cluster, --rest or --on spark: a job of this machine listens at no network"
+        )
+    if cluster is not None and listens:
+        raise click.UsageError("--rest is for jobs of this process: `flowrun ui --cluster` finds the page of a cluster")
     if detach and cluster is None:
         raise click.UsageError("--detach goes with --cluster: a job of this process ends with it")
     if cluster is not None and workers is not None:

@@ -25,6 +25,7 @@ from flowrun.cli.cluster_arguments import (
     AddressType,
     cluster_credentials,
 )
+from flowrun.cli.rest_arguments import door_options, rest_address_option
 from flowrun.core.record import record
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def cluster() -> None:
 @TLS
 @STATE
 @HANG_TIMEOUT
+@rest_address_option
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.pass_context
 def up(
@@ -69,6 +71,8 @@ def up(
     tls: Path | None,
     state: str | None,
     hang_timeout_ms: int,
+    rest_address: Address | None,
+    token_file: Path | None,
     quiet: bool,
 ) -> None:
     """Start a job manager and task managers, and keep them until Ctrl-C.
@@ -88,7 +92,10 @@ def up(
     credentials = cluster_credentials(secret_file, tls, create=True)
     warm_up()
     gc.freeze()
-    members = [_Member(lambda: run_session(SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, quiet)))]
+    session = SessionOptions(
+        listen, secret_file, tls, state, hang_timeout_ms, quiet, door_options(rest_address, token_file)
+    )
+    members = [_Member(lambda: run_session(session))]
     offered = slots or usable_cores()
     members += [_Member(lambda: _run_task_manager(listen, credentials, offered)) for _ in range(task_managers)]
     ctx.exit(_supervise(members))

@@ -25,16 +25,19 @@ from flowrun.cli.console import (
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
 from flowrun.cli.report_file import check_report, write_report
+from flowrun.cli.rest_arguments import say_where
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
+from flowrun.rest.doors import Door, close_doors, open_door
 from flowrun.rest.endpoint import open_endpoint
 from flowrun.runners.control import ControllableJob
 from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.job_document import document_of
 from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runners.recent_logs import keep_recent_logs
+from flowrun.runners.registry import new_token
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -198,6 +201,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         _workers(run, board) if run.cluster is None else run.cluster() as cluster,
         stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
+        _door(run) as door,
     ):
         place = JobPlace(cluster, board)
         try:
@@ -210,7 +214,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
             return Ending(EXIT_BAD_INPUT)
-        around, look = _around(run, job, place), _memory_watch(run, job)
+        around, look = _around(run, job, place, door), _memory_watch(run, job)
         result = await_end(run, job, around, interruption, show_traceback=show_traceback, look=look)
     return replace(report_end(run, result, interrupted=interruption.requested), signal=interruption.signal)
 
@@ -319,9 +323,9 @@ def _follow(run: JobRun, job: FollowedJob, interruption: Interruption, look: Cal
 
 
 @contextmanager
-def _around(run: JobRun, job: RescalableJob, place: JobPlace) -> Iterator[None]:
+def _around(run: JobRun, job: RescalableJob, place: JobPlace, door: Door | None) -> Iterator[None]:
     """A context in which a job of this process can be controlled from other terminals; at its end the job is over."""
-    with job, _controlled(run, job), reacting(job, run.recompiling, place, run.settle_ms):
+    with job, _controlled(run, job, door), reacting(job, run.recompiling, place, run.settle_ms):
         yield
 
 
@@ -379,8 +383,31 @@ def _earlier_checkpoint(run: JobRun) -> str | None:
 
 
 @contextmanager
-def _controlled(run: JobRun, job: RescalableJob) -> Iterator[None]:
-    """A context in which the job can be controlled from other terminals. If the endpoint cannot be opened, the job runs without it."""
+def _door(run: JobRun) -> Iterator[Door | None]:
+    """A context in which the job listens where the user has said, before it begins; None: nothing was said.
+
+    Raises:
+        ClusterError: it cannot listen there.
+    """
+    if run.view.rest is None:
+        yield None
+        return
+    door = open_door(run.view.rest, new_token())
+    try:
+        if not run.view.quiet:
+            say_where(door, "the page of this job")
+        yield door
+    finally:
+        close_doors((door,))
+
+
+@contextmanager
+def _controlled(run: JobRun, job: RescalableJob, door: Door | None) -> Iterator[None]:
+    """A context in which the job can be seen and controlled from elsewhere. One that cannot be registered runs nevertheless.
+
+    Raises:
+        ClusterError: it cannot be registered, and the user has said where it is to listen.
+    """
     settings = run.compiled.job_graph.settings.checkpoint
     try:
         endpoint = open_endpoint(
@@ -391,8 +418,11 @@ def _controlled(run: JobRun, job: RescalableJob) -> Iterator[None]:
             checkpoints=settings is not None,
             savepoints=None if settings is None else settings.savepoint_directory,
             document=document_of(run.compiled.text),
+            door=door,
         )
     except ClusterError as error:
+        if door is not None:
+            raise
         if not run.view.quiet:
             say(f"this job cannot be controlled from another terminal: {error}")
         yield

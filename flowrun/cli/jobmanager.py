@@ -27,6 +27,7 @@ from flowrun.cli.cluster_arguments import (
     host_and_port,
     proofs_as_arguments,
 )
+from flowrun.cli.rest_arguments import rest_options
 
 if TYPE_CHECKING:
     from flowrun.runtime.rpc.address import Address
@@ -85,6 +86,7 @@ def _reactive_ms(settle: str, parallelism: int | None) -> int:
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @view_options
+@rest_options
 @click.pass_context
 def jobmanager(
     ctx: click.Context,
@@ -135,7 +137,7 @@ def jobmanager(
             raise click.UsageError(
                 "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
             )
-        ctx.exit(run_session(SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, view.quiet)))
+        ctx.exit(run_session(SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, view.quiet, view.rest)))
     settle_ms = _reactive_ms(settle, parallelism) if reactive else None
     _check_state(state)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")

@@ -33,6 +33,7 @@ COMMANDS = {
     "taskmanager": ("flowrun.cli.taskmanager", "taskmanager", "Offer slots of this machine to a job manager."),
     "cluster": ("flowrun.cli.cluster_up", "cluster", "Run a cluster on this machine: cluster up."),
     "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs, or those of a cluster."),
+    "ui": ("flowrun.cli.ui", "ui", "Print the address of the page of a running job, or of a cluster."),
     "savepoint": ("flowrun.cli.control", "savepoint", "Take a savepoint of a running job, which goes on."),
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
     "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),

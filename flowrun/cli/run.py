@@ -22,6 +22,7 @@ from flowrun.cli.arguments import (
     view_options,
 )
 from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
+from flowrun.cli.rest_arguments import rest_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 from flowrun.cli.stream_on_spark import OnSpark, SparkRun, on_spark_options, refuse_on_spark, refuse_spark, run_on_spark
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 @cluster_options
 @DETACH
 @view_options
+@rest_options
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -133,6 +135,7 @@ def run(
             ("--workers", workers),
             ("--cluster", cluster is not None and not cluster.is_default),
             ("--detach", detach),
+            ("--rest", view.rest),
         )
         ctx.exit(_run_as_batch(compiled, spark.options(view.log_level, parallelism), view, form))
     refuse_spark(spark)

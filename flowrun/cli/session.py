@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -15,10 +16,15 @@ from flowrun.cli.recovering import LeaderSilence
 from flowrun.cli.restoring import absolute_location
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
+from flowrun.rest.dispatched import DispatcherJobs
+from flowrun.rest.doors import Door, DoorOptions, open_door
+from flowrun.rest.server import RestServer
+from flowrun.runners.registry import LOOPBACK, new_token
 from flowrun.runners.session.job_store import JobStore
+from flowrun.runners.session.messages import RestPlace
 from flowrun.runners.session.session_cluster import SessionCluster
 from flowrun.runners.session.warm_up import warm_up
-from flowrun.runtime.rpc.address import Address
+from flowrun.runtime.rpc.address import Address, TcpAddress
 from flowrun.runtime.watchdog.leader_watch import watched_leader
 from flowrun.state.storage.leadership import Leadership
 from flowrun.state.storage.state_path import resolve
@@ -37,6 +43,7 @@ class SessionOptions:
         state: folder in which its jobs are kept; None: they end with it.
         hang_timeout_ms: how long it may hang while others wait for the folder; 0: for ever.
         quiet: whether nothing is said of how to use it.
+        rest: where the REST API listens; None: at any free port of this machine.
     """
 
     listen: Address
@@ -45,6 +52,7 @@ class SessionOptions:
     state: str | None
     hang_timeout_ms: int
     quiet: bool
+    rest: DoorOptions | None = None
 
 
 def run_session(options: SessionOptions) -> int:
@@ -72,13 +80,14 @@ def run_session(options: SessionOptions) -> int:
         store = JobStore(folder / "jobs")
     with ExitStack() as stack:
         cluster = stack.enter_context(SessionCluster(options.listen, credentials, store))
+        door = stack.enter_context(_serving(cluster, options.rest))
         if lead is not None:
             probe = cluster.dispatcher.probe
             stack.enter_context(
                 watched_leader(options.hang_timeout_ms, "the job manager of the cluster", probe, lead.beat)
             )
         if not options.quiet:
-            _say_how_to_use(cluster.address, proofs_as_arguments(options.secret_file, options.tls))
+            _say_how_to_use(cluster.address, proofs_as_arguments(options.secret_file, options.tls), door)
         while not asked.wait(_LOOK_S):
             if cluster.wait(0):
                 raise ClusterError("the process that starts jobs was ended from outside: the cluster ends, too")
@@ -108,7 +117,22 @@ def _await_lead(leadership: Leadership, asked: threading.Event, options: Session
     return False
 
 
-def _say_how_to_use(address: Address, proofs: str) -> None:
+@contextmanager
+def _serving(cluster: SessionCluster, options: DoorOptions | None) -> Iterator[Door]:
+    """A context in which the jobs of a cluster are served; gives the door.
+
+    Raises:
+        ClusterError: it cannot listen there.
+    """
+    wanted = DoorOptions(TcpAddress(LOOPBACK, 0)) if options is None else options
+    door = open_door(wanted, new_token())
+    cluster.dispatcher.rest = RestPlace(door.url, None if door.token_file is not None else door.token)
+    with RestServer(DispatcherJobs(cluster.dispatcher), (door,)):
+        yield door
+
+
+def _say_how_to_use(address: Address, proofs: str, door: Door) -> None:
     place = host_and_port(address)
     say(f"task managers join with:\n  flowrun taskmanager --jobmanager {place}{proofs}")
     say(f"jobs are run with:\n  flowrun run FILE --cluster {place}{proofs}")
+    say(f"they are seen at {door.url}; the address with its token:\n  flowrun ui --cluster {place}{proofs}")

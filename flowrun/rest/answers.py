@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -76,6 +76,7 @@ class JobAnswer:
         slots: that it has.
         waits_for: before it can run.
         checkpoints: null: it takes none.
+        failure: why it failed, if its process never began with it, or was lost.
     """
 
     job_id: str
@@ -91,6 +92,7 @@ class JobAnswer:
     slots: int | None = None
     waits_for: str | None = None
     checkpoints: CheckpointCounts | None = None
+    failure: str | None = None
 
 
 @record
@@ -110,6 +112,13 @@ class OrderRequest:
         drain: `stop` lets event time end, so that open windows fire.
         parallelism: to which `rescale` takes the job.
     """
+
+    further: ClassVar[Mapping[str, object]] = {
+        "if": {"properties": {"kind": {"const": "rescale"}}},
+        "then": {"required": ["parallelism"], "properties": {"parallelism": {"type": "integer"}}},
+        "else": {"properties": {"parallelism": {"type": "null"}}},
+    }
+    """What the schema says besides: how the parts fit together, as `order` checks it."""
 
     kind: Literal["savepoint", "stop", "cancel", "rescale"]
     directory: Text | None = None

@@ -113,7 +113,9 @@ class _Connections:
 
     async def _finish(self) -> None:
         for connection in list(self._open):
-            if not connection.is_answered:
+            if connection.protocol is not None and connection.is_answered:
+                connection.protocol.shutdown()  # it closes behind the answer
+            else:
                 connection.drop()
         if self._open:
             await asyncio.wait(self._open.values(), timeout=_LAST_ANSWERS_S)

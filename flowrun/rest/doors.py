@@ -13,8 +13,8 @@ from flowrun.errors import ClusterError
 from flowrun.runners.registry import LOOPBACK
 from flowrun.runtime.rpc.address import Address, TcpAddress
 
-BACKLOG = 128
-"""Connections that the kernel keeps until they are accepted."""
+BACKLOG = 1_024
+"""Connections that the kernel keeps until they are accepted: of a flood it would drop those that come after, the owner's among them."""
 _SMALLEST_PORT_OF_USERS = 1024
 
 
@@ -27,12 +27,14 @@ class Door:
         host: as the user has named it.
         token: that each request must carry, but for those of files of the page and of health.
         tls: of the connections; None: they are not encrypted.
+        token_file: from which the token is; None: it is a new one.
     """
 
     listener: socket.socket
     host: str
     token: str
     tls: ssl.SSLContext | None = None
+    token_file: Path | None = None
 
     @property
     def port(self) -> int:
@@ -73,6 +75,26 @@ class DoorOptions:
     token_file: Path | None = None
     tls: Path | None = None
 
+    def check(self) -> TcpAddress:
+        """The address, where strangers cannot come in.
+
+        Raises:
+            ClusterError: it is no port of a host, or others could read the token or do without it.
+        """
+        if not isinstance(self.address, TcpAddress):
+            raise ClusterError(
+                f"the REST API cannot listen at {self.address}", hint="name HOST:PORT: browsers know no other places"
+            )
+        needed = (("--token-file FILE", self.token_file), ("--tls FOLDER", self.tls))
+        missing = [option for option, value in needed if value is None]
+        if missing and not self.address.is_of_this_machine:
+            raise ClusterError(
+                f"the REST API cannot listen at {self.address}, which other machines reach, without {' and '.join(missing)}",
+                hint="whoever knows the token can stop jobs, and without TLS it can be read on its way; "
+                f"{LOOPBACK}:{self.address.port} needs neither",
+            )
+        return self.address
+
 
 def loopback_door(token: str) -> Door:
     """A door for processes of this machine, at any free port.
@@ -93,13 +115,7 @@ def open_door(options: DoorOptions, token: str) -> Door:
     Raises:
         ClusterError: it would let strangers in, a file cannot be used, or the address is taken.
     """
-    address = options.address
-    if not isinstance(address, TcpAddress):
-        raise ClusterError(
-            f"the REST API cannot listen at {address}", hint="name HOST:PORT: browsers know no other places"
-        )
-    if not address.is_of_this_machine:
-        _check_beyond_loopback(address, options)
+    address = options.check()
     if options.token_file is not None:
         token = read_or_create_token(options.token_file)
     context = None
@@ -107,7 +123,7 @@ def open_door(options: DoorOptions, token: str) -> Door:
         from flowrun.runtime.rpc.tls import context_for_browsers  # most processes do without
 
         context = context_for_browsers(options.tls.expanduser())
-    return Door(_listening(address), address.host, token, context)
+    return Door(_listening(address), address.host, token, context, options.token_file)
 
 
 def read_or_create_token(path: Path) -> str:
@@ -126,20 +142,6 @@ def read_or_create_token(path: Path) -> str:
             hint="letters and digits; `openssl rand -hex 32` makes one",
         )
     return text
-
-
-def _check_beyond_loopback(address: TcpAddress, options: DoorOptions) -> None:
-    missing = [
-        option
-        for option, value in (("--token-file FILE", options.token_file), ("--tls FOLDER", options.tls))
-        if value is None
-    ]
-    if missing:
-        raise ClusterError(
-            f"the REST API cannot listen at {address}, which other machines reach, without {' and '.join(missing)}",
-            hint="whoever knows the token can stop jobs, and without TLS it can be read on its way; "
-            f"{LOOPBACK}:{address.port} needs neither",
-        )
 
 
 def _listening(address: TcpAddress) -> socket.socket:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import FlowrunError
-from flowrun.rest.doors import Door, DoorOptions, close_doors, loopback_door, open_door
+from flowrun.rest.doors import Door, close_doors, loopback_door
 from flowrun.rest.served import OneJob
 from flowrun.rest.server import RestServer
 from flowrun.runners.control import ControllableJob, JobControl
@@ -53,7 +53,7 @@ def open_endpoint(
     checkpoints: bool = False,
     savepoints: str | None = None,
     document: JobDocument | None = None,
-    listen: DoorOptions | None = None,
+    door: Door | None = None,
     registry: JobRegistry | None = None,
     clock: Clock | None = None,
 ) -> JobEndpoint:
@@ -67,25 +67,25 @@ def open_endpoint(
         checkpoints: whether it takes checkpoints, so that a stop ends with one.
         savepoints: where savepoints go if nobody says; None: where the job puts them.
         document: its text; None: nobody has it.
-        listen: where it is to be reached besides; None: nowhere else.
+        door: by which it is to be reached besides, which is closed with it; None: nowhere else.
         registry: where it is entered; None: this user's.
         clock: time; the system's if None.
 
     Raises:
-        ClusterError: it cannot be registered, cannot listen there, or there is no loopback interface.
+        ClusterError: it cannot be registered, or there is no loopback interface.
     """
     clock = SystemClock() if clock is None else clock
     registry = JobRegistry() if registry is None else registry
     entry = new_entry(job.job_id, name, file, 0, clock.now_ms())
     doors: tuple[Door, ...] = ()
     try:
+        if door is not None and door.token_file is None:
+            entry = replace(entry, token=door.token)
         doors = (loopback_door(entry.token),)
-        if listen is not None:
-            doors = (*doors, open_door(listen, entry.token))
         entry = replace(entry, port=doors[0].port)
         registry.add(entry)
     except FlowrunError:
         close_doors(doors)
         raise
     control = JobControl(job, entry, sources, clock, checkpoints=checkpoints, savepoints=savepoints, document=document)
-    return JobEndpoint(control, entry, doors, registry)
+    return JobEndpoint(control, entry, (*doors, *(() if door is None else (door,))), registry)

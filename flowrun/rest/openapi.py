@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,7 +37,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
     kinds = list(dict.fromkeys([*kinds, Failure]))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     known = dict(zip(kinds, schemas, strict=True))
-    taken = {route.takes.__name__ for route in routes if route.takes is not None}
+    taken = {r.takes.__name__: getattr(r.takes, "further", {}) for r in routes if r.takes is not None}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, known)
@@ -105,7 +105,7 @@ def _always(route: Route) -> tuple[int, ...]:
     return found if route.takes is None else (*found, 411, 413, 415)
 
 
-def _described(schema: dict[str, Any], taken: set[str]) -> dict[str, Any]:
+def _described(schema: dict[str, Any], taken: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """A schema with what its docstring says of it and of its fields. Answers have all of their fields, and no others."""
     summary, _, attributes = inspect.cleandoc(schema.get("description", "")).partition("\n\n")
     described = {**schema, "description": " ".join(summary.split())} if summary else dict(schema)
@@ -116,9 +116,9 @@ def _described(schema: dict[str, Any], taken: set[str]) -> dict[str, Any]:
         if name in properties:
             properties[name]["description"] = meaning
     described |= {"properties": properties, "additionalProperties": False}
-    if schema["title"] not in taken:
-        described["required"] = list(properties)
-    return described
+    if schema["title"] in taken:
+        return {**described, **taken[schema["title"]]}
+    return {**described, "required": list(properties)}
 
 
 def _attributes(text: str) -> dict[str, str]:

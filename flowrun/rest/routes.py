@@ -150,7 +150,7 @@ ROUTES: tuple[Route, ...] = (
         shared_ms=_SHARED_MS, media_type=METRICS_MEDIA_TYPE,
     ),
     Route("GET", "/v1/openapi.json", "This document.", _openapi, dict),
-    Route("GET", "/v1/jobs", "The jobs.", _jobs, JobsAnswer),
+    Route("GET", "/v1/jobs", "The jobs.", _jobs, JobsAnswer, fails=(503,), shared_ms=_SHARED_MS),
     Route("GET", _JOB, "A job in short.", _job, JobAnswer, fails=_OF_A_JOB),
     Route(
         "GET", f"{_JOB}/overview", "All that a page which shows the job needs each second.", _overview, Overview,

@@ -60,9 +60,13 @@ class JobEntry:
 def new_entry(job_id: str, name: str, file: str, port: int, started_ms: int) -> JobEntry:
     """An entry for a job of this process, with a new random token."""
     pid = os.getpid()
-    # The source that `secrets` uses, whose import would cost each run some milliseconds.
-    token = os.urandom(32).hex()
-    return JobEntry(job_id, name, file, pid, process_start(pid) or "", socket.gethostname(), port, token, started_ms)
+    host = socket.gethostname()
+    return JobEntry(job_id, name, file, pid, process_start(pid) or "", host, port, new_token(), started_ms)
+
+
+def new_token() -> str:
+    """64 digits of the system's random numbers: the source that `secrets` uses, whose import would cost each run some milliseconds."""
+    return os.urandom(32).hex()
 
 
 def runtime_folders(environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:

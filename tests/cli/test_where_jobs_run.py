@@ -80,6 +80,6 @@ def test_a_cluster_on_the_command_line_contradicts_another_place(
 
 def test_certificates_go_with_what_listens(flowrun: Command) -> None:
     outcome = flowrun("run", "ids.sql", "--tls", "certificates")
-    assert (outcome.code, "--tls goes with --cluster or --on spark" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "--tls goes with --cluster, --rest or --on spark" in outcome.err) == (2, True), outcome.err
     outcome = flowrun("run", "ids.sql", "--on", "spark", "--tls", "certificates")
     assert (outcome.code, "certificates/cert.pem" in outcome.err) == (1, True), outcome.err

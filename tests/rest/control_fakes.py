@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import StateError
-from flowrun.rest.doors import DoorOptions
+from flowrun.rest.doors import Door
 from flowrun.rest.endpoint import JobEndpoint, open_endpoint
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobRegistry
@@ -131,7 +131,7 @@ def controlled(
     checkpoints: bool = True,
     savepoints: str | None = None,
     document: JobDocument | None = None,
-    listen: DoorOptions | None = None,
+    door: Door | None = None,
 ) -> Iterator[JobEndpoint]:
     """The job with its endpoint, registered in `folder`."""
     endpoint = open_endpoint(
@@ -142,7 +142,7 @@ def controlled(
         checkpoints=checkpoints,
         savepoints=savepoints,
         document=document,
-        listen=listen,
+        door=door,
         registry=JobRegistry([folder]),
     )
     try:

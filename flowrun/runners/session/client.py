@@ -25,6 +25,7 @@ from flowrun.runners.session.messages import (
     JobProgress,
     JobSubmission,
     JobSummary,
+    RestPlace,
 )
 from flowrun.runners.workers import slots_needed
 from flowrun.runtime.cluster.job_files import JobFiles
@@ -88,6 +89,10 @@ class ClusterClient:
             return dispatcher.submit(submission)
         finally:
             self._connection.withdraw(FILES)
+
+    def rest_place(self) -> RestPlace | None:
+        """See `DispatcherGateway`."""
+        return self._ask(lambda dispatcher: dispatcher.rest_place())
 
     def list_jobs(self) -> Sequence[JobSummary]:
         """See `DispatcherGateway`."""

@@ -12,22 +12,27 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from flowrun.api.source import JsonValue
-from flowrun.core.record import record
 from flowrun.errors import ClusterError, FencingError, JobFailedError, StateError
 from flowrun.runners.control import Order
+from flowrun.runners.job_document import JobDocument
+from flowrun.runners.recent_logs import LogLines
+from flowrun.runners.session.dispatched_job import DispatchedJob
 from flowrun.runners.session.job_store import JobStore, StoredJob
 from flowrun.runners.session.messages import (
     JOB_MANAGER,
+    NOTHING_REMAINS,
     JobManagerGateway,
     JobProcess,
     JobProgress,
+    JobRemains,
     JobRunOrder,
     JobSubmission,
     JobSummary,
+    RestPlace,
 )
 from flowrun.runtime.cluster.job_files import FetchFile, JobFiles, fetch_files
 from flowrun.runtime.cluster.session_messages import TASK_MANAGER, TaskManagerGateway, TaskManagerRegistration
@@ -51,41 +56,6 @@ PROCESS_START_MS = 30_000
 """How long an order waits for a job manager process that is being started."""
 
 _log = logging.getLogger(__name__)
-
-
-@record(eq=False, frozen=False)
-class _Job:
-    """A job, from its submission on. Guarded by the dispatcher's lock, but for `reachable`."""
-
-    job_id: str
-    submission: JobSubmission
-    files: JobFiles
-    started_ms: int
-    last: JobProgress
-    reachable: threading.Event
-    """Set while its job manager process is connected, and when the job is over."""
-    pid: int = 0
-    attempt: int = 0
-    """Of its present process."""
-    since_ms: int | None = None
-    losses: int = 0
-    """Processes that died since the last checkpoint that one of them went on from."""
-    checkpoint_id: int = 0
-    """From which the present process goes on."""
-    connection: RpcConnection | None = None
-    orders: dict[str, str] = field(default_factory=dict)
-    """Kind of each order that its present process has taken."""
-    description: JsonValue = None
-    """The last one, once the job is over."""
-
-    @property
-    def is_over(self) -> bool:
-        return self.last.is_over
-
-    @property
-    def process(self) -> JobProcess:
-        """The present one, which may be on its way."""
-        return JobProcess(self.job_id, self.attempt)
 
 
 class JobProcesses(Protocol):
@@ -114,12 +84,14 @@ class Dispatcher:
         self, slots: SessionSlots, processes: JobProcesses, timers: TimerThread, store: JobStore | None = None
     ) -> None:
         self.slots = slots
+        self.rest: RestPlace | None = None
+        """Where the REST API of the cluster is, as soon as it is served."""
         self._processes = processes
         self._timers = timers
         self._clock = timers.clock
         self._store = store
         self._lock = threading.Lock()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, DispatchedJob] = {}
         self._closing = False
 
     def recover(self) -> None:
@@ -131,7 +103,7 @@ class Dispatcher:
         for stored in () if self._store is None else self._store.load():
             files = JobFiles(stored.submission.text.files, stored.contents)
             last = stored.last or self._progress(stored.job_id, stored.submission)
-            job = _Job(stored.job_id, stored.submission, files, stored.started_ms, last, threading.Event())
+            job = DispatchedJob(stored.job_id, stored.submission, files, stored.started_ms, last, threading.Event())
             job.description = stored.description
             with self._lock:
                 self._jobs[job.job_id] = job
@@ -167,7 +139,7 @@ class Dispatcher:
         files = fetch_files(submission.text.files, fetch)
         job_id = uuid.uuid4().hex
         last = self._progress(job_id, submission)
-        job = _Job(job_id, submission, files, self._clock.now_ms(), last, threading.Event())
+        job = DispatchedJob(job_id, submission, files, self._clock.now_ms(), last, threading.Event())
         if self._closing:
             raise ClusterError("the cluster is being ended: it takes no job any more")
         self._keep(job)
@@ -201,11 +173,35 @@ class Dispatcher:
                 described = None
             if isinstance(described, dict):
                 return {**described, "started_ms": job.started_ms}
-        return job.description if job.description is not None else self._outline(job)
+        return job.description if job.description is not None else job.outline()
 
     def job_details(self, job_id: str) -> JobDetails:
         """See `DispatcherGateway`."""
-        return self._running(job_id).details()
+        job = self._job(job_id)
+        return job.last_details(self._clock.now_ms()) if job.is_over else self._running(job_id).details()
+
+    def job_document(self, job_id: str) -> JobDocument | None:
+        """The text of a job, without its secrets, which only its own process knows; None: that process has not told it.
+
+        Raises:
+            ClusterError: the job is unknown, or its process cannot be reached.
+        """
+        job = self._job(job_id)
+        return job.remains.document if job.is_over else self._running(job_id).document()
+
+    def job_logs(self, job_id: str, after: int = 0) -> LogLines:
+        """The last lines of the log of a job's process; of a job that is over none. Raises as `job_document`."""
+        job = self._job(job_id)
+        return LogLines((), 0) if job.is_over else self._running(job_id).logs(after)
+
+    def has_job(self, job_id: str) -> bool:
+        """Whether a job is known."""
+        with self._lock:
+            return job_id in self._jobs
+
+    def is_over(self, job_id: str) -> bool:
+        """Whether a job has ended. Raises ClusterError: it is unknown."""
+        return self._job(job_id).is_over
 
     def watch_job(self, job_id: str) -> JobProgress:
         """See `DispatcherGateway`."""
@@ -241,7 +237,7 @@ class Dispatcher:
                 return manager.answer(order_id)
             except (ClusterError, StateError):  # its process has just ended
                 pass
-        return _last_answer(job, order_id)
+        return job.last_answer(order_id)
 
     # ---- for job manager processes
 
@@ -281,9 +277,12 @@ class Dispatcher:
             job.submission = replace(job.submission, text=text, fingerprint=fingerprint)
         self._keep_if_possible(job)
 
-    def end_job(self, process: JobProcess, last: JobProgress, description: JsonValue) -> bool:
+    def end_job(
+        self, process: JobProcess, last: JobProgress, description: JsonValue, remains: JobRemains = NOTHING_REMAINS
+    ) -> bool:
         """See `JobsGateway`. Raises as `attach`."""
         with self._present(process) as job:
+            job.remains = remains
             self._set_last(job, last, description)
         self._tell_end(job)
         return True
@@ -343,7 +342,7 @@ class Dispatcher:
 
     # ---- inside
 
-    def _job(self, job_id: str) -> _Job:
+    def _job(self, job_id: str) -> DispatchedJob:
         with self._lock:
             found = self._jobs.get(job_id)
         if found is None:
@@ -353,7 +352,7 @@ class Dispatcher:
         return found
 
     @contextmanager
-    def _present(self, process: JobProcess) -> Iterator[_Job]:
+    def _present(self, process: JobProcess) -> Iterator[DispatchedJob]:
         """The job of a process, while nobody else changes it.
 
         Raises:
@@ -368,13 +367,13 @@ class Dispatcher:
                 )
             yield job
 
-    def _spawn(self, job: _Job) -> None:
+    def _spawn(self, job: DispatchedJob) -> None:
         """Start the next process of a job. Raises ClusterError: no process can be started any more."""
         with self._lock:
             job.attempt += 1
         self._processes.spawn(str(job.process))
 
-    def _spawn_again(self, job: _Job) -> None:
+    def _spawn_again(self, job: DispatchedJob) -> None:
         """As `_spawn`, for a job that was accepted before. If that fails, the cluster ends, and what is kept goes on in the next one."""
         try:
             self._spawn(job)
@@ -398,7 +397,7 @@ class Dispatcher:
             _log.warning("process %d of '%s' has not come: it is killed", job.pid, job.submission.name)
             self._processes.kill(str(process))
 
-    def _manager(self, job: _Job) -> JobManagerGateway | None:
+    def _manager(self, job: DispatchedJob) -> JobManagerGateway | None:
         connection = job.connection
         return None if connection is None else connection.gateway(JobManagerGateway, JOB_MANAGER, timeout_ms=ANSWER_MS)
 
@@ -416,46 +415,30 @@ class Dispatcher:
             raise ClusterError(f"job {job_id} ('{job.submission.name}') {state}")
         return manager
 
-    def _state(self, job: _Job) -> str:
+    def _state(self, job: DispatchedJob) -> str:
         with suppress(ClusterError):
             if not job.is_over and job.connection is not None:
                 return self.watch_job(job.job_id).status.state.value
         return job.last.status.state.value
 
-    def _outline(self, job: _Job) -> JsonValue:
-        """What is known of a job whose process does not tell."""
-        return {
-            "job_id": job.job_id,
-            "name": job.submission.name,
-            "file": job.submission.text.pipeline.file_name,
-            "pid": job.pid,
-            "state": job.last.status.state.value,
-            "started_ms": job.started_ms,
-            "running_ms": None,
-            "rows_read": None,
-            "rows_per_s": None,
-            "restarts": None,
-            "checkpoints": None,
-        }
-
-    def _fail(self, job: _Job, error: ClusterError) -> None:
+    def _fail(self, job: DispatchedJob, error: ClusterError) -> None:
         _log.error("job '%s' (%s) failed: %s", job.submission.name, job.job_id, error.message)
         failure = JobFailedError(f"job '{job.submission.name}' failed: {error.message}", hint=error.hint)
         status = replace(job.last.status, state=JobState.FAILED)
         self._end(job, JobProgress(status, None, error_to_value(failure)), None)
 
-    def _end(self, job: _Job, last: JobProgress, description: JsonValue) -> None:
+    def _end(self, job: DispatchedJob, last: JobProgress, description: JsonValue) -> None:
         with self._lock:
             self._set_last(job, last, description)
         self._tell_end(job)
 
-    def _set_last(self, job: _Job, last: JobProgress, description: JsonValue) -> None:
+    def _set_last(self, job: DispatchedJob, last: JobProgress, description: JsonValue) -> None:
         """A job is over, and needs no slots any more. The lock is held."""
         job.last = replace(last, status=replace(last.status, job_id=job.job_id))
         job.description = description
         self.slots.forget(job.job_id)
 
-    def _tell_end(self, job: _Job) -> None:
+    def _tell_end(self, job: DispatchedJob) -> None:
         self._keep_if_possible(job)
         job.reachable.set()
         _log.info("job '%s' (%s) is %s", job.submission.name, job.job_id, job.last.status.state.value)
@@ -464,14 +447,14 @@ class Dispatcher:
         """Of a job that has not begun."""
         return JobProgress(JobStatus(job_id, submission.name, JobState.CREATED, self._clock.monotonic_ns(), 0, ()))
 
-    def _keep(self, job: _Job) -> None:
+    def _keep(self, job: DispatchedJob) -> None:
         """Keep a job as it is now. Raises StateError: it cannot be written."""
         if self._store is not None:
             last = job.last if job.is_over else None
             contents = job.files.contents
             self._store.save(StoredJob(job.job_id, job.submission, contents, job.started_ms, last, job.description))
 
-    def _keep_if_possible(self, job: _Job) -> None:
+    def _keep_if_possible(self, job: DispatchedJob) -> None:
         try:
             self._keep(job)
         except StateError as error:
@@ -486,14 +469,3 @@ class Dispatcher:
         if self._store is not None:
             for job_id in forgotten:
                 self._store.remove(job_id)
-
-
-def _last_answer(job: _Job, order_id: str) -> JsonValue:
-    """What became of an order of a job that is over, and whose process does not tell any more."""
-    kind = job.orders.get(order_id)
-    if kind is None:
-        return None
-    result, state = job.last.result, job.last.status.state.value
-    if kind in ("stop", "cancel"):
-        return {"state": "done", "path": None if result is None else result.stopped_at, "job_state": state}
-    return {"state": "failed", "message": f"the job is {state}: that came first", "hint": None}

@@ -9,7 +9,9 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, TypeVar
+
+import msgspec
 
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import SystemClock
@@ -17,9 +19,12 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError, FlowrunError, JobFailedError, StateError
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
+from flowrun.masking import masked_json
 from flowrun.runners.control import JobControl, Order
 from flowrun.runners.embedded import JobStateOptions, start_embedded
+from flowrun.runners.job_document import JobDocument, document_of
 from flowrun.runners.job_text import compile_text
+from flowrun.runners.recent_logs import RECENT_LOGS, LogLines, keep_recent_logs
 from flowrun.runners.recompiling import at_parallelism
 from flowrun.runners.registry import new_entry
 from flowrun.runners.rescaling import JobVersion, RescalableJob, Rescaling
@@ -28,8 +33,10 @@ from flowrun.runners.session.messages import (
     JOB_MANAGER,
     JOB_MANAGER_ROLE,
     JOBS,
+    NOTHING_REMAINS,
     JobManagerGateway,
     JobProgress,
+    JobRemains,
     JobRunOrder,
     JobsGateway,
 )
@@ -63,6 +70,8 @@ _LAST_CALL_MS = 30_000
 _DISPATCHER_SILENT_MS = 600_000
 """A job goes on without its dispatcher for as long as that may come back to it."""
 
+Value = TypeVar("Value")
+
 _log = logging.getLogger(__name__)
 
 
@@ -88,6 +97,7 @@ def run_job_process(plan: JobProcessPlan, name: str) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the dispatcher answers it
     own = Introduction(JOB_MANAGER_ROLE, name)
     connection = RpcConnection(open_link(plan.dispatcher, own, Purpose.CONTROL, plan.dispatcher_credentials))
+    keep_recent_logs()
     process = _JobProcess(plan, connection)
     connection.on_close(
         lambda _: os._exit(1)
@@ -99,7 +109,7 @@ def run_job_process(plan: JobProcessPlan, name: str) -> NoReturn:
     heartbeats.start()
     jobs = connection.gateway(JobsGateway, JOBS, timeout_ms=_LAST_CALL_MS)
     last = process.run(jobs.fetch_job(), jobs)
-    jobs.end_job(last, process.last_description())
+    jobs.end_job(last, process.last_description(), process.remains())
     process.linger()
     os._exit(0)
 
@@ -133,11 +143,25 @@ class _JobProcess:
 
     def describe(self) -> JsonValue:
         """See `JobManagerGateway`."""
-        return self._started().describe()
+        described: JsonValue = without_secrets(self._started().describe(), dict)
+        return described
 
     def details(self) -> JobDetails:
         """See `JobManagerGateway`."""
-        return self._started().details()
+        return without_secrets(self._started().details(), JobDetails)
+
+    def document(self) -> JobDocument | None:
+        """See `JobManagerGateway`."""
+        document = self._started().document()
+        return None if document is None else without_secrets(document, JobDocument)
+
+    def logs(self, after: int) -> LogLines:
+        """See `JobManagerGateway`."""
+        return RECENT_LOGS.after(after)
+
+    def remains(self) -> JobRemains:
+        """The job at its end, as it is kept for whoever looks later."""
+        return NOTHING_REMAINS if self._control is None else JobRemains(self.details(), self.document())
 
     def watch(self) -> JobProgress:
         """See `JobManagerGateway`."""
@@ -161,7 +185,7 @@ class _JobProcess:
 
     def last_description(self) -> JsonValue:
         """The job at its end; None if it never began."""
-        return None if self._control is None else self._control.describe()
+        return None if self._control is None else self.describe()
 
     def linger(self) -> None:
         """Wait a moment for those who have asked for something, so that they hear what became of it."""
@@ -230,6 +254,13 @@ class _JobProcess:
             return JobProgress(job.status(), result)
 
 
+def without_secrets(value: Value, kind: type[Value]) -> Value:
+    """A value of a record, or of JSON, with `***` for each secret that this process knows: another one does not know them."""
+    given = msgspec.to_builtins(value, str_keys=True)
+    shown = masked_json(given)
+    return value if shown is given else msgspec.convert(shown, kind, str_keys=True)
+
+
 def _control(order: JobRunOrder, job: RescalableJob, job_graph: JobGraph) -> JobControl:
     settings = job_graph.settings.checkpoint
     submission = order.submission
@@ -240,6 +271,7 @@ def _control(order: JobRunOrder, job: RescalableJob, job_graph: JobGraph) -> Job
         SystemClock(),
         checkpoints=settings is not None,
         savepoints=None if settings is None else settings.savepoint_directory,
+        document=document_of(submission.text.pipeline),
     )
 
 

@@ -19,6 +19,8 @@ from flowrun.api.source import JsonValue
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.runners.control import Order
+from flowrun.runners.job_document import JobDocument
+from flowrun.runners.recent_logs import LogLines
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -121,6 +123,22 @@ class JobProgress:
 
 
 @record
+class JobRemains:
+    """What can be looked at of a job that is over, without its secrets.
+
+    Attributes:
+        details: at its end; None: it never began.
+        document: its text; None: it never began.
+    """
+
+    details: JobDetails | None = None
+    document: JobDocument | None = None
+
+
+NOTHING_REMAINS = JobRemains()
+
+
+@record
 class JobSummary:
     """A job as a dispatcher lists it.
 
@@ -141,8 +159,25 @@ class JobSummary:
     state: str
 
 
+@record
+class RestPlace:
+    """Where a cluster serves its REST API.
+
+    Attributes:
+        url: of the page.
+        token: that requests carry; None: it is in a file of the user.
+    """
+
+    url: str
+    token: str | None = None
+
+
 class DispatcherGateway(Protocol):
     """What a client calls."""
+
+    def rest_place(self) -> RestPlace | None:
+        """Where the REST API is; None: there is none."""
+        ...
 
     def submit(self, submission: JobSubmission) -> str:
         """Run a job; gives its id. The files that its text lists are asked for meanwhile."""
@@ -157,7 +192,7 @@ class DispatcherGateway(Protocol):
         ...
 
     def job_details(self, job_id: str) -> JobDetails:
-        """A job that runs, in full. Raises ClusterError: it is unknown, or over."""
+        """A job in full, now or at its end. Raises ClusterError: it is unknown, or its process cannot be reached."""
         ...
 
     def watch_job(self, job_id: str) -> JobProgress:
@@ -192,7 +227,7 @@ class JobsGateway(Protocol):
         """The job goes on at another parallelism, and so would another process: its text and the fingerprint of its job graph now."""
         ...
 
-    def end_job(self, last: JobProgress, description: JsonValue) -> bool:
+    def end_job(self, last: JobProgress, description: JsonValue, remains: JobRemains) -> bool:
         """The job is over; the last thing that this process says. Gives True, so that the caller knows that it was heard."""
         ...
 
@@ -202,6 +237,14 @@ class JobManagerGateway(Protocol):
 
     def describe(self) -> JsonValue:
         """The job as JSON; see `JobControl.describe`."""
+        ...
+
+    def document(self) -> JobDocument | None:
+        """The text of the job, without secrets; see `JobControl.document`."""
+        ...
+
+    def logs(self, after: int) -> LogLines:
+        """The last lines of this process's log; see `JobControl.logs`."""
         ...
 
     def details(self) -> JobDetails:

@@ -25,10 +25,12 @@ from flowrun.runners.session.messages import (
     DispatcherGateway,
     JobProcess,
     JobProgress,
+    JobRemains,
     JobRunOrder,
     JobsGateway,
     JobSubmission,
     JobSummary,
+    RestPlace,
 )
 from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded, ProcessStarted, ServerGone
 from flowrun.runtime.cluster.private_folder import private_folder
@@ -166,6 +168,10 @@ class _ClientSide:
         """See `DispatcherGateway`."""
         return self.dispatcher.submit(submission, self.connection.gateway(JobFilesGateway, FILES).read_file)
 
+    def rest_place(self) -> RestPlace | None:
+        """See `DispatcherGateway`."""
+        return self.dispatcher.rest
+
     def list_jobs(self) -> tuple[JobSummary, ...]:
         """See `DispatcherGateway`."""
         return self.dispatcher.list_jobs()
@@ -214,9 +220,9 @@ class _JobManagerSide:
         """See `JobsGateway`."""
         self.dispatcher.rescale_job(self.process, text, fingerprint)
 
-    def end_job(self, last: JobProgress, description: JsonValue) -> bool:
+    def end_job(self, last: JobProgress, description: JsonValue, remains: JobRemains) -> bool:
         """See `JobsGateway`."""
-        return self.dispatcher.end_job(self.process, last, description)
+        return self.dispatcher.end_job(self.process, last, description, remains)
 
 
 class _TaskManagerSide:
