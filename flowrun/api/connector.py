@@ -174,6 +174,8 @@ class Connector:
     whatever comes behind the first record of this time or a later one. None: its sources know no such time."""
     uses_event_time: bool = False
     """Whether its sources are told the event time of their rows: `TableDefinition.event_time`."""
+    reading_leaves: str | None = None
+    """What its sources leave in the system that they read, such as a replication slot: such a table is not previewed. None: nothing."""
     message_keys: bool = False
     """Whether its records are messages with a key, which has a format of its own: `key.format`, with options under `key.`. The format may
     then be given as `value.format`, with options under `value.`."""

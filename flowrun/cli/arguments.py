@@ -107,6 +107,18 @@ def secret_assignment(text: str) -> str:
     return f"{name}={value}"
 
 
+def duration_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """A duration such as 30s or 5m, as ms: the callback of an option."""
+    from flowrun.core.units import parse_duration_ms
+
+    if value is None:
+        return None
+    try:
+        return parse_duration_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(f"'{value}' is no duration: {error}", ctx, param) from None
+
+
 def pipeline_arguments(command: F) -> F:
     """Add the argument FILE and the options of `compile_options`."""
     return click.argument("file", type=click.Path(path_type=Path))(compile_options(command))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from flowrun.cli.arguments import duration_ms
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
 from flowrun.cli.console import say
 from flowrun.cli.running_jobs import choose, running_jobs, wait_for_answer
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.cli.views.figures import spelled_state
 from flowrun.core.clock import SystemClock
-from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ClusterError, StateError
 
 if TYPE_CHECKING:
@@ -25,21 +25,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _duration_ms(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """A duration such as 30s or 5m, as ms."""
-    if value is None:
-        return None
-    try:
-        return parse_duration_ms(value)
-    except ValueError as error:
-        raise click.BadParameter(f"'{value}' is no duration: {error}", ctx, param) from None
-
-
 def _job_command(command: F) -> F:
     timeout = click.option(
         "--timeout",
         metavar="DURATION",
-        callback=_duration_ms,
+        callback=duration_ms,
         help="Give up waiting after this time, e.g. 5m; what was asked for goes on.",
     )
     return click.argument("job")(timeout(cluster_options(command)))

@@ -274,7 +274,13 @@ def result_view(plan: Plan, console: Console | None = None) -> ResultView | None
         plan: an optimised plan, in which a `Rank` says the order of a result with LIMIT.
         console: where to draw; None: on standard output.
     """
-    tables = [
+    tables = result_tables(plan)
+    return ResultView(tables, console) if tables else None
+
+
+def result_tables(plan: Plan) -> list[ResultTable]:
+    """An empty table for each of a plan's results (`live_sinks`)."""
+    return [
         ResultTable(
             s.table.name,
             s.schema,
@@ -284,7 +290,6 @@ def result_view(plan: Plan, console: Console | None = None) -> ResultView | None
         )
         for s in live_sinks(plan)
     ]
-    return ResultView(tables, console) if tables else None
 
 
 @contextmanager

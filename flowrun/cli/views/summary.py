@@ -34,6 +34,16 @@ def left_out_lines(operator: str, counters: Mapping[str, int], example: str | No
                 yield f"    the first: {example}"
 
 
+def show_dropped_rows(result: JobResult) -> None:
+    """Print how many rows were dropped on the way, by operator, and why."""
+    for operator, counters in result.accumulators.items():
+        for name, (what, happened) in _NOTEWORTHY.items():
+            if number := counters.get(name):
+                say(f"  {operator}: {number} {what}{'s'[: number != 1]} {happened}")
+        for line in left_out_lines(operator, counters, result.notes.get(operator)):
+            say(line)
+
+
 def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
     """Print rows read, duration, rate, checkpoints, restarts, and how many rows were dropped on the way.
 
@@ -49,11 +59,6 @@ def show_summary(result: JobResult, source_ids: frozenset[str]) -> None:
     )
     if recovery := recovery_text(result.checkpoints, result.restarts):
         say(f"  {recovery}")
-    for operator, counters in result.accumulators.items():
-        for name, (what, happened) in _NOTEWORTHY.items():
-            if number := counters.get(name):
-                say(f"  {operator}: {number} {what}{'s'[: number != 1]} {happened}")
-        for line in left_out_lines(operator, counters, result.notes.get(operator)):
-            say(line)
+    show_dropped_rows(result)
     for problem in result.problems:
         say(f"  problem while stopping: {problem}")

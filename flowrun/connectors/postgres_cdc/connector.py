@@ -125,5 +125,6 @@ CONNECTOR = Connector(
     create_source=create_source,
     source_delivery=Delivery.EXACTLY_ONCE,
     client=CLIENT,
+    reading_leaves="a replication slot and a publication in the database",
     notes="See docs/connectors/postgres-cdc.md.",
 )

@@ -1,0 +1,118 @@
+"""`flowrun preview FILE`: what a pipeline makes of a sample of its real input."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from flowrun.cli.arguments import all_overrides, duration_ms, parse_assignments, pipeline_arguments
+
+if TYPE_CHECKING:
+    from flowrun.plan.nodes import Plan
+    from flowrun.runners.preview import PreviewResult, Sample
+
+
+@click.command()
+@pipeline_arguments
+@click.option("--sink", "sinks", metavar="NAME", multiple=True, help="Show what this sink would get; may be repeated.")
+@click.option(
+    "--step", metavar="NAME", help="Show what a step of a YAML pipeline, or a table or view of a script, gives."
+)
+@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="Rows to show of each sink.")
+@click.option(
+    "--sample", type=click.IntRange(1), default=1_000, show_default=True, help="Rows to read of each source, about."
+)
+@click.option(
+    "--for",
+    "time",
+    metavar="DURATION",
+    default="10s",
+    show_default=True,
+    callback=duration_ms,
+    help="How long to read at most, from sources that give few rows.",
+)
+@click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.pass_context
+def preview(
+    ctx: click.Context,
+    file: Path,
+    variables: tuple[str, ...],
+    overrides: tuple[str, ...],
+    parallelism: int | None,
+    sinks: tuple[str, ...],
+    step: str | None,
+    rows: int,
+    sample: int,
+    time: int,
+    form: str,
+) -> None:
+    """Show what a pipeline makes of a sample of its real input. Nothing is written to its sinks, and no state is kept.
+
+    Sources begin where the pipeline says. When each has given enough rows, or the time is over, they end, and event time with them, so open
+    windows fire. What is printed as JSON or CSV are the changes as they come.
+    """
+    from flowrun.cli.console import EXIT_OK
+    from flowrun.runners.preview import Sample, preview_plan
+
+    if sinks and step is not None:
+        raise click.UsageError("--sink and --step do not go together")
+    given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
+    looked_at = Sample(sample, time)
+    plan = preview_plan(file, given, values, sample=looked_at, sinks=sinks, step=step)
+    if not plan.sinks:
+        raise click.UsageError(f"'{file}' has no sink: --step says what to look at")
+    if form == "table":
+        _show_tables(plan, looked_at, rows)
+    else:
+        _print_lines(plan, looked_at, form)
+    ctx.exit(EXIT_OK)
+
+
+def _show_tables(plan: Plan, sample: Sample, most: int) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from flowrun.cli.views.changelog_table import result_tables
+    from flowrun.connectors.live_rows import listening
+    from flowrun.runners.preview import run_preview
+
+    tables = result_tables(plan)
+    with ExitStack() as stack:
+        for table in tables:
+            stack.enter_context(listening(table.name, table))
+        result = run_preview(plan, sample)
+    console = Console(file=sys.stdout)
+    for table in tables:
+        console.print(Text(table.name, style="bold"))
+        console.print(table.render(most))
+    _say_what_was_read(result, sample)
+
+
+def _print_lines(plan: Plan, sample: Sample, form: str) -> None:
+    from flowrun.cli.views.changelog_table import printed_results
+    from flowrun.runners.preview import run_preview
+
+    if len(plan.sinks) > 1:
+        names = ", ".join(sink.table.name for sink in plan.sinks)
+        raise click.UsageError(f"lines can be of one sink only: choose one by --sink ({names})")
+    with printed_results(plan, form):
+        result = run_preview(plan, sample)
+    _say_what_was_read(result, sample)
+
+
+def _say_what_was_read(result: PreviewResult, sample: Sample) -> None:
+    from flowrun.cli.console import say
+    from flowrun.cli.views.figures import counted_text, duration_text
+    from flowrun.cli.views.summary import show_dropped_rows
+
+    for source, count in result.read.items():
+        say(f"{counted_text(count, 'row')} of '{source}'")
+        if not count and result.was_cut:
+            say(f"  none came within {duration_text(sample.ms)}: --for waits longer; a source may begin at its end")
+    show_dropped_rows(result.job)
+    if result.was_cut:
+        say("the input goes on: results are those of this sample, with event time at its end")
