@@ -12,6 +12,8 @@ from flowrun.runners.control import Json, Order
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.recent_logs import LogLines
 from flowrun.runners.session.dispatcher import Dispatcher
+from flowrun.runners.session.messages import JobSubmission
+from flowrun.runtime.cluster.job_files import NO_FILES
 from flowrun.runtime.job_details import JobDetails
 
 
@@ -28,6 +30,13 @@ class DispatcherJobs:
     def job(self, job_id: str) -> ServedJob | None:
         """See `ServedJobs`."""
         return _DispatcherJob(self.dispatcher, job_id) if self.dispatcher.has_job(job_id) else None
+
+    def check_takes_jobs(self) -> None:
+        """A cluster takes jobs."""
+
+    def submit(self, submission: JobSubmission) -> str:
+        """See `ServedJobs`."""
+        return self.dispatcher.submit(submission, NO_FILES.read_file)
 
 
 @record(eq=False)

@@ -24,9 +24,11 @@ from flowrun.rest.answers import (
     job_answer,
     order_answer,
 )
+from flowrun.rest.compilation import Purpose, compile_elsewhere
 from flowrun.rest.metric_names import METRICS_MEDIA_TYPE
 from flowrun.rest.refusals import Refused
-from flowrun.rest.route import Call, Parameter, Route
+from flowrun.rest.route import TEXT_BODY_BYTES, Call, Parameter, Route
+from flowrun.rest.texts import Preview, SubmitRequest, Submitted, TextRequest, Validation
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.recent_logs import LogLines
 from flowrun.runtime.job_details import JobDetails, VertexDetails
@@ -137,6 +139,30 @@ def _order(call: Call) -> OrderAnswer:
     return order_answer(answer)
 
 
+def _validate(call: Call) -> Validation:
+    found = compile_elsewhere(_as_submission(call.body_as(TextRequest)), Purpose.VALIDATE).preview
+    return Validation(found.valid, found.problems, found.delivery)
+
+
+def _preview(call: Call) -> Preview:
+    return compile_elsewhere(_as_submission(call.body_as(TextRequest)), Purpose.PREVIEW).preview
+
+
+def _as_submission(request: TextRequest) -> SubmitRequest:
+    return SubmitRequest(request.text, request.file, request.variables, request.secrets, request.overrides)
+
+
+def _submit(call: Call) -> Submitted:
+    call.jobs.check_takes_jobs()
+    found = compile_elsewhere(call.body_as(SubmitRequest), Purpose.SUBMIT)
+    if found.failure is not None:
+        raise Refused(422, found.failure.error, found.failure.hint)
+    if found.submission is None:
+        first = found.preview.problems[0]
+        raise Refused(422, first.message, first.hint, problems=found.preview.problems)
+    return Submitted(call.jobs.submit(found.submission))
+
+
 _JOB = "/v1/jobs/{job_id}"
 _OF_A_JOB = (404, 503)
 _SHARED_MS = 500
@@ -151,6 +177,18 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/v1/openapi.json", "This document.", _openapi, dict),
     Route("GET", "/v1/jobs", "The jobs.", _jobs, JobsAnswer, fails=(503,), shared_ms=_SHARED_MS),
+    Route(
+        "POST", "/v1/jobs", "Run another job, on a cluster.", _submit, Submitted,
+        takes=SubmitRequest, status=201, fails=(409, 422, 503), body_bytes=TEXT_BODY_BYTES,
+    ),
+    Route(
+        "POST", "/v1/validate", "Check the text of a pipeline; lists all problems.", _validate, Validation,
+        takes=TextRequest, fails=(503,), body_bytes=TEXT_BODY_BYTES,
+    ),
+    Route(
+        "POST", "/v1/preview", "What a text would become: promises, plan and job graph.", _preview, Preview,
+        takes=TextRequest, fails=(503,), body_bytes=TEXT_BODY_BYTES,
+    ),
     Route("GET", _JOB, "A job in short.", _job, JobAnswer, fails=_OF_A_JOB),
     Route(
         "GET", f"{_JOB}/overview", "All that a page which shows the job needs each second.", _overview, Overview,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from flowrun.core.record import record
+from flowrun.errors import StateError
 from flowrun.runners.control import JobControl, Json, Order
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.recent_logs import LogLines
+from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.job_details import JobDetails
 
 
@@ -58,6 +60,14 @@ class ServedJobs(Protocol):
         """The job of that id; None: there is none."""
         ...
 
+    def check_takes_jobs(self) -> None:
+        """Pass if this process takes other jobs. Raises StateError: it does not."""
+        ...
+
+    def submit(self, submission: JobSubmission) -> str:
+        """Run another job; gives its id. Raises StateError as `check_takes_jobs`, and ClusterError: it was not taken."""
+        ...
+
 
 @record(eq=False)
 class OneJob:
@@ -73,3 +83,13 @@ class OneJob:
     def job(self, job_id: str) -> ServedJob | None:
         """See `ServedJobs`."""
         return self.control if job_id == self.job_id else None
+
+    def check_takes_jobs(self) -> NoReturn:
+        """See `ServedJobs`."""
+        raise StateError(
+            "this process runs one job, and takes no others", hint="submit it to a cluster: flowrun cluster up"
+        )
+
+    def submit(self, submission: JobSubmission) -> str:
+        """See `ServedJobs`."""
+        self.check_takes_jobs()

@@ -130,6 +130,32 @@ def compile_pipeline(
     return _compile(path, loaded, text_to_keep(path, loaded, variables or {}, overrides or {}), rows)
 
 
+def compile_source(
+    source: SourceText,
+    folder: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    functions: FunctionScopes,
+    rows: Mapping[str, int] | None = None,
+) -> CompiledPipeline:
+    """As `compile_pipeline`, of a text that is in no file.
+
+    Args:
+        source: the text, with the name that its file would have.
+        folder: in which relative paths of secret files start.
+        variables: values for `${NAME}` in the text.
+        overrides: values by path that replace those in the text.
+        functions: where its Python functions come from.
+        rows: as of `compile_pipeline`.
+
+    Raises:
+        PipelineError: as `compile_pipeline`.
+    """
+    loaded = load_text(source, folder, variables, overrides, functions=functions)
+    path = Path(source.file)
+    return _compile(path, loaded, text_to_keep(path, loaded, variables, overrides, folder), rows)
+
+
 def is_program(text: PipelineText) -> bool:
     """Whether a kept text is a program in Python."""
     return Path(text.file_name).suffix.lower() == PROGRAM_SUFFIX

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import booleans
 from schemathesis import Case
 
+from flowrun.rest.compilation import Purpose, compiled_here
+from flowrun.rest.texts import Compilation, SubmitRequest
 from tests.cluster.clusters import session
 from tests.end_to_end.processes import started, wait_for
 from tests.rest.asking import Api
@@ -162,7 +165,7 @@ def test_a_cluster_serves_its_jobs_also_when_they_have_ended(folder: Path) -> No
 
 
 OFTEN = settings(
-    max_examples=10,
+    max_examples=6,
     database=None,
     derandomize=True,
     deadline=None,
@@ -207,7 +210,13 @@ def test_what_a_running_job_answers_is_what_the_document_says(folder: Path) -> N
     assert len(asked) >= 14
 
 
-def test_orders_are_taken_and_refused_as_the_document_says(tmp_path: Path) -> None:
+def test_orders_and_texts_are_taken_and_refused_as_the_document_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(request: SubmitRequest, purpose: Purpose) -> Compilation:
+        return compiled_here(replace(request, secrets={}), purpose)  # a process for each would take half a minute
+
+    monkeypatch.setattr("flowrun.rest.routes.compile_elsewhere", compiled)
     job = FakeJob()
     job.answer_with = "/keep/savepoint-1"
     with controlled(job, tmp_path) as endpoint:

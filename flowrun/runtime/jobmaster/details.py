@@ -41,8 +41,8 @@ class DetailsReader:
         self._status = status
         self._clock = clock
         vertices = [v.job_vertex for v in graph.job_vertices]
-        self._operators = {v.vertex_id: tuple(_operators(v)) for v in vertices}
-        self._exchanges = tuple(_exchanges(graph.job_graph))
+        self._operators = {v.vertex_id: tuple(describe_operators(v)) for v in vertices}
+        self._exchanges = tuple(describe_exchanges(graph.job_graph))
         self._settings = dict(_settings(graph.job_graph.settings, ""))
 
     def read(
@@ -97,7 +97,8 @@ class DetailsReader:
         )
 
 
-def _operators(vertex: JobVertex) -> Iterator[OperatorDescription]:
+def describe_operators(vertex: JobVertex) -> Iterator[OperatorDescription]:
+    """The operators of a vertex's chain."""
     for position, operator in enumerate(vertex.operators):
         edges = [vertex.operators[e.source].schema for e in vertex.chain_edges if e.target == position]
         inputs = edges or [e.schema for e in sorted(vertex.inputs, key=lambda e: e.input_index)]
@@ -128,7 +129,8 @@ def _columns(schema: Schema) -> tuple[tuple[str, str], ...]:
     return tuple((column.name, str(column.type)) for column in schema.fields)
 
 
-def _exchanges(job_graph: JobGraph) -> Iterator[ExchangeDescription]:
+def describe_exchanges(job_graph: JobGraph) -> Iterator[ExchangeDescription]:
+    """The exchanges of a job graph, by who reads them."""
     kinds = {result.data_set_id: result.type.value for vertex in job_graph.vertices for result in vertex.results}
     writers = {
         vertex.results[edge.result].data_set_id: vertex.operators[edge.source].operator_id

@@ -1,0 +1,173 @@
+"""Compiles the text of a pipeline in a process of its own: what a text makes a compiler do, holds up no job and no dispatcher.
+
+`python -m flowrun.rest.compilation` reads a request as JSON from standard input, and writes a `Compilation` to standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import nullcontext
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flowrun.masking import learn_secret, masked, masked_json
+from flowrun.rest.refusals import Problem, Refused, problem_of, refused
+from flowrun.rest.texts import Compilation, Delivery, PlannedVertex, Preview, SubmitRequest
+
+if TYPE_CHECKING:
+    from flowrun.runners.compile import CompiledPipeline
+    from flowrun.runners.session.messages import JobSubmission
+
+MOST_AT_ONCE = 2
+_WAIT_S = 20.0
+COMPILE_S = 30.0
+
+_places = threading.BoundedSemaphore(MOST_AT_ONCE)
+
+
+class Purpose(Enum):
+    """What a text is compiled for: only a preview does without the files that its sources read, only what is submitted becomes a job."""
+
+    VALIDATE = "validate"
+    PREVIEW = "preview"
+    SUBMIT = "submit"
+
+
+def compile_elsewhere(request: SubmitRequest, purpose: Purpose) -> Compilation:
+    """What a text becomes. Blocks until another process has compiled it.
+
+    Args:
+        request: the text.
+        purpose: what for.
+
+    Raises:
+        Refused: too many texts are being compiled, or this one takes too long.
+    """
+    if not _places.acquire(timeout=_WAIT_S):
+        raise Refused(503, f"{MOST_AT_ONCE} other texts are being compiled", "ask again in a moment")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, purpose.value],
+            input=msgspec.json.encode(request),
+            capture_output=True,
+            timeout=COMPILE_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    except subprocess.TimeoutExpired:
+        raise Refused(
+            503, f"the text is not compiled after {COMPILE_S:.0f} s", "ask what its catalogs wait for"
+        ) from None
+    finally:
+        _places.release()
+    try:
+        return msgspec.json.decode(done.stdout, type=Compilation)
+    except msgspec.DecodeError:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise Refused(500, "flowrun itself failed at this text", masked(said[-1]) if said else None) from None
+
+
+def compiled_here(request: SubmitRequest, purpose: Purpose) -> Compilation:
+    """What a text becomes, compiled in this process, which runs no job."""
+    from flowrun.connectors.filesystem.table_path import allowing_missing
+    from flowrun.errors import FlowrunError, PipelineError
+
+    for value in request.secrets.values():
+        learn_secret(value)
+    try:
+        with allowing_missing() if purpose is Purpose.PREVIEW else nullcontext():
+            compiled = _compiled(request)
+        submission = _submission(compiled, request) if purpose is Purpose.SUBMIT else None
+    except PipelineError as error:
+        return Compilation(Preview(False, tuple(map(problem_of, error.diagnostics))))
+    except FlowrunError as error:
+        return Compilation(Preview(False, (problem_of_error(error),)), failure=refused(error).failure)
+    return Compilation(_preview(compiled), submission)
+
+
+def problem_of_error(error: Exception) -> Problem:
+    """An error that has no place in the text, as a problem of it."""
+    return Problem(getattr(error, "message", str(error)), hint=getattr(error, "hint", None))
+
+
+def _compiled(request: SubmitRequest) -> CompiledPipeline:
+    from flowrun.frontend.source_text import SourceText
+    from flowrun.operators.function_scope import functions_beside
+    from flowrun.runners.compile import compile_source
+
+    source = SourceText(request.file, request.text)
+    rows = None
+    if request.from_savepoint is not None:
+        from flowrun.state.storage.locate import locate
+
+        kept = locate(request.from_savepoint).metadata.pipeline
+        rows = {} if kept is None else kept.table_rows
+    with tempfile.TemporaryDirectory() as nothing:
+        functions = functions_beside(Path(nothing))
+        return compile_source(
+            source, Path.cwd(), {**request.variables, **request.secrets}, request.overrides, functions, rows
+        )
+
+
+def _submission(compiled: CompiledPipeline, request: SubmitRequest) -> JobSubmission:
+    from flowrun.errors import PipelineError
+    from flowrun.runners.pipeline_text import withheld_values
+    from flowrun.runners.session.client import job_submission
+    from flowrun.runners.workers import check_runs_elsewhere
+    from flowrun.runtime.cluster_messages import JobText
+    from flowrun.state.storage.locate import locate
+
+    if compiled.is_batch or not compiled.runs:
+        what = "it runs on Spark, as `flowrun run` does it" if compiled.is_batch else "it writes to no sink"
+        raise PipelineError.of(f"the cluster cannot run this text: {what}")
+    check_runs_elsewhere(compiled.job_graph)
+    variables = {**request.variables, **request.secrets}
+    restored = None
+    if request.from_savepoint is not None:
+        restored = locate(request.from_savepoint, job_name=compiled.job_graph.name).folder
+    return job_submission(
+        compiled.job_graph,
+        JobText(compiled.text, withheld_values(compiled.text, variables, request.overrides)),
+        restore_from=restored,
+        allow_non_restored=request.allow_non_restored_state,
+        committed_after="refuse",
+    )
+
+
+def _preview(compiled: CompiledPipeline) -> Preview:
+    from flowrun.runtime.jobmaster.details import describe_exchanges, describe_operators
+
+    return Preview(
+        valid=True,
+        problems=tuple(map(problem_of, compiled.warnings)),
+        delivery=tuple(Delivery(g.sink, g.word, tuple(g.reasons)) for g in compiled.guarantees),
+        name=compiled.plan.name,
+        mode=compiled.plan.settings.mode,
+        plan=compiled.render("plan", "text"),
+        vertices=tuple(
+            PlannedVertex(v.vertex_id, v.name, v.parallelism, v.max_parallelism, tuple(describe_operators(v)))
+            for v in compiled.job_graph.vertices
+        ),
+        exchanges=tuple(describe_exchanges(compiled.job_graph)),
+    )
+
+
+def _main() -> None:
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=SubmitRequest)
+    sys.stdin = open(os.devnull)  # noqa: SIM115 - for as long as the process lives
+    answers, sys.stdout = sys.stdout, sys.stderr  # what functions print is no answer
+    answer = msgspec.to_builtins(compiled_here(request, Purpose(sys.argv[1])))
+    answer |= {part: masked_json(answer[part]) for part in ("preview", "failure")}  # the job itself needs its secrets
+    answers.buffer.write(msgspec.json.encode(answer))
+    answers.flush()
+
+
+if __name__ == "__main__":
+    _main()

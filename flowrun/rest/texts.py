@@ -1,0 +1,142 @@
+"""What the REST API takes and gives where the text of a pipeline is checked, previewed or submitted."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated
+
+from msgspec import Meta
+
+from flowrun.core.record import record
+from flowrun.rest.refusals import Failure, Problem
+from flowrun.runners.session.messages import JobSubmission
+from flowrun.runtime.job_details import ExchangeDescription, OperatorDescription
+
+FileName = Annotated[str, Meta(pattern=r"^[\w][\w .-]{0,199}\.(sql|yaml|yml)$", max_length=255)]
+PipelineSource = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+Values = Annotated[dict[str, str], Meta(max_length=1_000)]
+
+
+@record
+class TextRequest:
+    """The text of a pipeline. Python programs, and functions of modules beside the text, do not travel so.
+
+    Attributes:
+        text: of the pipeline.
+        file: the name that it would have as a file: its ending tells SQL from YAML.
+        variables: values for `${NAME}`.
+        secrets: the same, for values that are shown and kept nowhere.
+        overrides: values by path that replace those in the text, such as `settings.parallelism`.
+    """
+
+    text: PipelineSource
+    file: FileName = "pipeline.sql"
+    variables: Values = field(default_factory=dict)
+    secrets: Values = field(default_factory=dict)
+    overrides: Values = field(default_factory=dict)
+
+
+@record
+class SubmitRequest(TextRequest):
+    """The text of a pipeline that is to run.
+
+    Attributes:
+        text: of the pipeline.
+        file: the name that it would have as a file: its ending tells SQL from YAML.
+        variables: values for `${NAME}`.
+        secrets: the same, for values that are shown and kept nowhere.
+        overrides: values by path that replace those in the text, such as `settings.parallelism`.
+        from_savepoint: a savepoint, a checkpoint or a folder of them that it goes on from; null: it starts afresh.
+        allow_non_restored_state: whether state of operators that it does not have any more is dropped.
+    """
+
+    from_savepoint: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
+    allow_non_restored_state: bool = False
+
+
+@record
+class Delivery:
+    """What is promised of a sink after a failure.
+
+    Attributes:
+        sink: its name.
+        delivery: `exactly once` and the like.
+        reasons: what is in the way of more, or what it rests on.
+    """
+
+    sink: str
+    delivery: str
+    reasons: tuple[str, ...] = ()
+
+
+@record
+class PlannedVertex:
+    """A vertex that a job would have."""
+
+    vertex_id: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    operators: tuple[OperatorDescription, ...]
+
+
+@record
+class Validation:
+    """Whether a text is a pipeline.
+
+    Attributes:
+        valid: whether there are no errors.
+        problems: errors, or the warnings of a valid one.
+        delivery: what is promised of each sink.
+    """
+
+    valid: bool
+    problems: tuple[Problem, ...] = ()
+    delivery: tuple[Delivery, ...] = ()
+
+
+@record
+class Preview:
+    """What a text would become.
+
+    Attributes:
+        valid: whether there are no errors; what follows from the text is empty else.
+        problems: errors, or the warnings of a valid one.
+        delivery: what is promised of each sink.
+        name: of the pipeline.
+        mode: `streaming` or `batch`.
+        plan: as text, before and after the rewrites.
+        vertices: of its job graph, in topological order; a batch has none.
+        exchanges: between them.
+    """
+
+    valid: bool
+    problems: tuple[Problem, ...] = ()
+    delivery: tuple[Delivery, ...] = ()
+    name: str = ""
+    mode: str = ""
+    plan: str = ""
+    vertices: tuple[PlannedVertex, ...] = ()
+    exchanges: tuple[ExchangeDescription, ...] = ()
+
+
+@record
+class Submitted:
+    """A job that was taken: `GET /v1/jobs/{job_id}` tells of it."""
+
+    job_id: str
+
+
+@record
+class Compilation:
+    """What another process tells of a text.
+
+    Attributes:
+        preview: of it.
+        submission: the job, if one was asked for and there are no errors.
+        failure: why there is none, beside errors in the text.
+    """
+
+    preview: Preview
+    submission: JobSubmission | None = None
+    failure: Failure | None = None

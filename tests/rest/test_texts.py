@@ -1,0 +1,129 @@
+"""Texts of pipelines that are validated, previewed and submitted over the REST API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowrun.rest.compilation import Purpose, compile_elsewhere, compiled_here
+from flowrun.rest.refusals import Refused
+from flowrun.rest.texts import SubmitRequest
+from tests.cluster.clusters import session
+from tests.end_to_end.processes import wait_for
+from tests.rest.asking import Api
+from tests.rest.control_fakes import FakeJob, controlled
+
+NUMBERS = """
+SET 'pipeline.name' = 'numbers';
+CREATE TABLE ids (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '1000', 'fields.id.kind' = 'sequence',
+  'fields.id.start' = '0', 'fields.id.end' = '999');
+CREATE TABLE found (id BIGINT, note STRING) WITH ('connector' = 'filesystem', 'path' = '${out}', 'format' = 'json');
+INSERT INTO found SELECT id, '${note}' FROM ids WHERE id < 10;
+"""
+
+
+def request(text: str = NUMBERS, **more: Any) -> SubmitRequest:
+    return SubmitRequest(text, variables={"out": "out"}, secrets={"note": "hunter22"}, **more)
+
+
+def test_a_preview_has_promises_plan_and_graph_and_no_secrets() -> None:
+    preview = compiled_here(request(), Purpose.PREVIEW).preview
+    assert (preview.valid, preview.name, preview.mode) == (True, "numbers", "streaming")
+    assert [d.sink for d in preview.delivery] == ["found"]
+    assert preview.vertices[0].operators[0].is_source
+    assert "found" in preview.plan
+
+
+def test_all_errors_of_a_text_are_told_with_their_places() -> None:
+    text = "CREATE TABLE a (x INT) WITH ('connector' = 'datagen');\nINSERT INTO nowhere SELECT y FROM a;"
+    found = compiled_here(SubmitRequest(text), Purpose.VALIDATE)
+    assert not found.preview.valid
+    assert found.submission is None
+    assert {p.line for p in found.preview.problems} == {2}
+    assert all(p.severity == "error" and p.column and p.length for p in found.preview.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT 1;", "cannot run|needs|print|process"),
+        ("SET 'execution.runtime-mode' = 'batch';" + NUMBERS, "runs on Spark"),
+        ("CREATE TABLE a (x INT) WITH ('connector' = 'datagen');", "it writes to no sink"),
+    ],
+)
+def test_what_a_cluster_cannot_run_is_not_submitted(text: str, message: str) -> None:
+    found = compiled_here(request(text), Purpose.SUBMIT)
+    assert found.submission is None
+    (problem,) = found.preview.problems
+    assert any(part in problem.message for part in message.split("|")), problem
+
+
+def test_state_that_is_not_there_is_named() -> None:
+    found = compiled_here(request(from_savepoint="/nowhere"), Purpose.SUBMIT)
+    assert found.failure is not None
+    assert "/nowhere" in found.failure.error
+
+
+def test_secrets_go_with_the_job_and_are_not_kept_with_its_text() -> None:
+    submission = compiled_here(request(), Purpose.SUBMIT).submission
+    assert submission is not None
+    assert submission.text.secrets == {"note": "hunter22"}
+    assert submission.text.pipeline.variables == {"out": "out"}
+    assert submission.text.pipeline.withheld == ("note",)
+
+
+@pytest.mark.exhaustive
+def test_functions_of_modules_in_the_working_directory_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("raise SystemExit('imported')\n")
+    text = "CREATE FUNCTION f AS 'mine:f' LANGUAGE PYTHON;\n" + NUMBERS.replace("'${note}'", "f(id)")
+    found = compile_elsewhere(request(text), Purpose.VALIDATE)
+    assert not found.preview.valid
+    assert "imported" not in str(found)
+
+
+@pytest.mark.exhaustive
+def test_a_text_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowrun.rest.compilation.COMPILE_S", 0.05)
+    with pytest.raises(Refused, match="not compiled after") as refused:
+        compile_elsewhere(request(), Purpose.PREVIEW)
+    assert refused.value.status == 503
+
+
+@pytest.mark.exhaustive
+def test_a_job_of_one_process_validates_and_takes_no_other(tmp_path: Path) -> None:
+    with controlled(FakeJob(), tmp_path) as endpoint:
+        api = Api(f"http://127.0.0.1:{endpoint.entry.port}/", endpoint.entry.token)
+        body = {"text": NUMBERS, "variables": {"out": "o"}, "secrets": {"note": "hunter22"}}
+        status, answer, _ = api.ask("POST", "/v1/validate", body)
+        assert (status, answer["valid"], answer["problems"]) == (200, True, [])
+        status, answer, _ = api.ask("POST", "/v1/preview", {**body, "text": NUMBERS + "nonsense;"})
+        assert (status, answer["valid"]) == (200, False)
+        assert "hunter22" not in str(answer)
+        status, answer, _ = api.ask("POST", "/v1/jobs", body)
+        assert (status, answer["error"]) == (409, "this process runs one job, and takes no others")
+        for wrong in ({}, {"text": ""}, {"text": "x", "file": "../x.sql"}, {"text": "x", "file": "x.py"}, {"text": 1}):
+            assert api.ask("POST", "/v1/preview", wrong)[0] == 400
+        assert api.ask("POST", "/v1/preview", {"text": "x" * 1_100_000})[0] == 413
+
+
+@pytest.mark.exhaustive
+def test_a_text_is_submitted_to_a_cluster_and_runs(tmp_path: Path) -> None:
+    with session(tmp_path, managers=1, slots=1) as cluster:
+        pages = [""]
+        wait_for(lambda: pages.append(cluster.flowrun("ui", code=None).stdout) or pages[-1], cluster.dispatcher)
+        api = Api.of_page(pages[-1])
+        body = {"text": NUMBERS, "variables": {"out": str(tmp_path / "out")}, "secrets": {"note": "hunter22"}}
+        status, answer, _ = api.ask("POST", "/v1/jobs", {"text": "INSERT INTO x SELECT 1;"})
+        assert status == 422
+        assert {p["line"] for p in answer["problems"]} == {1}, answer
+        status, answer, _ = api.ask("POST", "/v1/jobs", body)
+        assert status == 201, answer
+        job = f"/v1/jobs/{answer['job_id']}"
+        wait_for(lambda: api.get(job)["state"] == "finished", cluster.dispatcher)
+        assert sum(len(f.read_text().splitlines()) for f in (tmp_path / "out").glob("*.json")) == 10
+        assert "hunter22" not in str([api.get(f"{job}/{part}") for part in ("text", "config", "overview")])
