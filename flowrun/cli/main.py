@@ -50,6 +50,7 @@ COMMANDS = {
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),
     "schema": ("flowrun.cli.schema", "schema", "Print the JSON Schema of pipeline files, for editors."),
+    "infer": ("flowrun.cli.infer", "infer", "Write a source for data that nobody has declared."),
     "init": ("flowrun.cli.init", "init", "Make a small project that runs."),
 }
 

@@ -1,0 +1,201 @@
+"""A declared source as text: a pipeline in YAML or SQL that shows its rows, with what was seen as comments."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from flowrun.core.record import record
+from flowrun.core.types import BYTES, DataType, from_arrow
+from flowrun.errors import PipelineError
+from flowrun.frontend.sql.script.stored_tables import type_text
+from flowrun.frontend.yaml.queries.queries import quoted
+from flowrun.runners.inference.event_time import EventTime, propose
+from flowrun.runners.inference.samples import Sample
+from flowrun.runners.inference.value_types import Column, columns_of
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null"})
+_KEY = re.compile(r"(^|_)(id|key|uuid|number|no)$|Id$|ID$", re.IGNORECASE)
+_LEAST_ROWS_OF_A_KEY = 20
+_LONGEST_ALIGNED = 60
+"""Code points of a line whose remark stands below those of others."""
+_EVENT_TIME = "event_time"
+
+
+@record
+class Declaration:
+    """A source as it is proposed.
+
+    Attributes:
+        name: of the table.
+        sample: what was looked at.
+        columns: of its rows.
+        event_time: which column says when a row happened, and how late rows come; None: none looks like it.
+    """
+
+    name: str
+    sample: Sample
+    columns: tuple[Column, ...]
+    event_time: EventTime | None
+
+    @property
+    def time_column(self) -> str | None:
+        """The column that holds the event time: one of the data, or one that is computed of it."""
+        if self.event_time is None:
+            return None
+        if self.event_time.unit is None:
+            return self.event_time.column
+        taken = {column.name for column in self.columns}
+        return next(name for name in (_EVENT_TIME, "rowtime", f"{self.event_time.column}_time") if name not in taken)
+
+    @property
+    def likely_keys(self) -> tuple[str, ...]:
+        """Columns whose values differ in all rows, and whose names say that they identify one."""
+        unique = (c for c in self.columns if c.is_unique and c.rows >= _LEAST_ROWS_OF_A_KEY)
+        return tuple(c.name for c in unique if _KEY.search(c.name))
+
+
+def declaration(name: str, sample: Sample) -> Declaration:
+    """What a sample is proposed to be declared as. Raises PipelineError: its rows have no columns."""
+    columns = columns_of(sample.rows)
+    if sample.schema is not None:
+        seen = {column.name: column for column in columns}
+        columns = tuple(_declared(f.name, from_arrow(f.type), seen.get(f.name)) for f in sample.schema) + tuple(
+            column for column in columns if column.name in sample.partition_by
+        )
+    if not columns:
+        raise PipelineError.of(f"the rows of '{sample.path}' that were looked at have no columns")
+    return Declaration(name, sample, columns, propose(columns, sample.parts))
+
+
+def _declared(name: str, type: DataType, seen: Column | None) -> Column:
+    """A column whose type is known; the sample tells of NULL and of keys."""
+    if seen is None:
+        return Column(name, type, 0, 0, is_unique=False)
+    return Column(name, type, seen.nulls, seen.rows, seen.is_unique and type != BYTES)
+
+
+def as_yaml(declared: Declaration) -> str:
+    """A pipeline that prints the rows of the source."""
+    sample, name = declared.sample, _yaml_name(declared.name)
+    lines = [
+        *(f"# {line}" for line in _about(declared)),
+        f"name: {name}",
+        "sources:",
+        f"  {name}:",
+        "    connector: filesystem",
+        f"    path: {_yaml_text(sample.path)}",
+        f"    format: {sample.format}",
+        *(f"    {option}: {_yaml_text(value)}" for option, value in sample.options),
+    ]
+    if sample.partition_by:
+        lines.append(f"    partition_by: [{', '.join(map(_yaml_name, sample.partition_by))}]")
+    lines.append("    schema:")
+    lines += _aligned(
+        (f"      {_yaml_name(c.name)}: {_yaml_text(type_text(c.type))}", _remark(c, declared)) for c in declared.columns
+    )
+    time = declared.event_time
+    if time is not None:
+        if time.unit is not None:
+            lines += ["    computed:", f"      {declared.time_column}: {_yaml_text(_converted(time))}"]
+        lines.append(f"    # {time.reason}")
+        column = _yaml_name(str(declared.time_column))
+        lines.append(f"    watermark: {{column: {column}, delay: {_duration(time.delay_ms)}}}")
+    lines += ["sinks:", f"  show: {{from: {name}, connector: print}}", ""]
+    return "\n".join(lines)
+
+
+def as_sql(declared: Declaration) -> str:
+    """A script that shows the rows of the table."""
+    sample, time, name = declared.sample, declared.event_time, quoted(declared.name)
+    parts = [(f"  {quoted(c.name)} {type_text(c.type)}", _remark(c, declared)) for c in declared.columns]
+    if time is not None:
+        column = quoted(str(declared.time_column))
+        if time.unit is not None:
+            parts.append((f"  {column} AS {_converted(time)}", ""))
+        seconds = f"{time.delay_ms / 1000:.3f}".rstrip("0").rstrip(".")
+        delay = f" - INTERVAL '{seconds}' SECOND{'' if '.' not in seconds else '(10, 3)'}" if time.delay_ms else ""
+        parts.append((f"  WATERMARK FOR {column} AS {column}{delay}", time.reason))
+    last = len(parts) - 1
+    body = _aligned(((f"{text}{',' if i < last else ''}", remark) for i, (text, remark) in enumerate(parts)), mark="--")
+    options = [("connector", "filesystem"), ("path", sample.path), ("format", sample.format), *sample.options]
+    listed = ",\n".join(f"  {_sql_text(option)} = {_sql_text(value)}" for option, value in options)
+    partitions = ""
+    if sample.partition_by:
+        partitions = f"PARTITIONED BY ({', '.join(map(quoted, sample.partition_by))}) "
+    about = "".join(f"-- {line}\n" for line in _about(declared))
+    return (
+        f"{about}CREATE TABLE {name} (\n"
+        + "\n".join(body)
+        + f"\n) {partitions}WITH (\n{listed}\n);\n\nSELECT * FROM {name};\n"
+    )
+
+
+def _about(declared: Declaration) -> Iterator[str]:
+    sample = declared.sample
+    rows, looked = len(sample.rows), len(sample.parts)
+    files = (
+        "1 file"
+        if sample.files == 1
+        else f"{looked} of {sample.files} files"
+        if looked < sample.files
+        else f"{looked} files"
+    )
+    yield f"Proposed from {rows:,} rows of {files}: look at types, keys and the watermark's delay before you rely on them."
+    if declared.event_time is None:
+        yield "No column looks like an event time: windows and interval joins need one, and a watermark."
+
+
+def _remark(column: Column, declared: Declaration) -> str:
+    remarks = []
+    if column.name in declared.likely_keys:
+        remarks.append("differs in each row")
+    if column.nulls:
+        share = column.nulls / column.rows
+        remarks.append(
+            f"NULL or missing in {share:.0%} of the rows"
+            if share >= 0.01
+            else f"NULL or missing in {column.nulls} rows"
+        )
+    if column.note is not None:
+        remarks.append(column.note)
+    return "; ".join(remarks)
+
+
+def _aligned(lines: Iterator[tuple[str, str]] | Sequence[tuple[str, str]], mark: str = "#") -> list[str]:
+    """Lines with their remarks in one column."""
+    listed = list(lines)
+    width = max((len(text) for text, remark in listed if remark and len(text) <= _LONGEST_ALIGNED), default=0)
+    return [f"{text.ljust(width)}  {mark} {_one_line(remark)}" if remark else text for text, remark in listed]
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text)
+
+
+def _converted(time: EventTime) -> str:
+    scale = {"s": "0", "ms": "3"}[str(time.unit)]
+    return f"TO_TIMESTAMP_LTZ({quoted(time.column)}, {scale})"
+
+
+def _duration(ms: int) -> str:
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
+def _yaml_name(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS else json.dumps(name, ensure_ascii=False)
+
+
+def _yaml_text(text: str) -> str:
+    """A text as YAML; in quotes where it would be read as something else."""
+    plain = re.fullmatch(r"[A-Za-z_./][\w ./()<>*+-]*", text) and text.lower() not in _YAML_WORDS
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

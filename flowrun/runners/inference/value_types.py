@@ -1,0 +1,213 @@
+"""The types of columns from the values of a sample.
+
+Each type is one as which flowrun reads all values of the sample; of several the narrowest that people would choose. A value that fits no
+type together with the others makes the column STRING, and a note says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+from flowrun.core.record import record
+from flowrun.core.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    MAX_DECIMAL_PRECISION,
+    STRING,
+    DataType,
+    array,
+    decimal,
+    map_of,
+    row,
+    timestamp,
+    timestamp_ltz,
+)
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
+_MONEY = re.compile(r"amount|price|total|cost|revenue|fee|tax|balance|salary|discount", re.IGNORECASE)
+_LONGEST_FRACTION = 4
+_LEAST_KEYS_OF_A_MAP = 20
+_BIGINT_RANGE = range(-(2**63), 2**63)
+
+
+@record
+class Column:
+    """A column as it looks in a sample.
+
+    Attributes:
+        name: as in the data.
+        type: as which all values can be read.
+        nulls: how many rows have no value.
+        rows: how many were looked at.
+        is_unique: whether no value comes twice; never for nested types and columns with NULL.
+        note: what the type leaves out, for people; None: nothing.
+    """
+
+    name: str
+    type: DataType
+    nulls: int
+    rows: int
+    is_unique: bool
+    note: str | None = None
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns of records, in the order in which they first occur.
+
+    >>> [str(c.type) for c in columns_of([{"id": 1, "at": "2024-03-01T10:00:00Z"}, {"id": 2, "tags": ["a"]}])]
+    ['BIGINT', 'TIMESTAMP_LTZ(3)', 'ARRAY<STRING>']
+    """
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return tuple(column_of(name, [r.get(name) for r in rows]) for name in names)
+
+
+def column_of(name: str, values: Sequence[Any]) -> Column:
+    """One column from its values, None among them."""
+    present = [v for v in values if v is not None]
+    type, note = type_of(present, name)
+    plain = note is None and not type.is_nested and len(present) == len(values) > 1
+    is_unique = plain and len(set(present)) == len(present)
+    return Column(name, type, len(values) - len(present), len(values), is_unique, note)
+
+
+def type_of(values: Sequence[Any], name: str = "") -> tuple[DataType, str | None]:
+    """(the type of values that are not NULL, what it leaves out).
+
+    >>> str(type_of([1, 2.5], "price")[0]), str(type_of([1, 2.5])[0]), str(type_of(["2024-01-01"])[0])
+    ('DECIMAL(10, 1)', 'DOUBLE', 'DATE')
+    """
+    if not values:
+        return STRING, "the sample has no value"
+    kinds = {_kind(value) for value in values}
+    if kinds <= {"whole", "number"}:
+        return _number(values, name, fractions="number" in kinds), None
+    if len(kinds) > 1:
+        return STRING, f"the sample has values of several kinds: {', '.join(sorted(kinds))}"
+    match kinds.pop():
+        case "truth value":
+            return BOOLEAN, None
+        case "text":
+            return _text(values), None
+        case "time":
+            zoned = [v.tzinfo is not None for v in values]
+            return (timestamp_ltz(6) if all(zoned) else timestamp(6)), None
+        case "day":
+            return DATE, None
+        case "list":
+            element, note = type_of([e for v in values for e in v if e is not None])
+            return array(element), note
+        case _:
+            return _object(values)
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "truth value"
+        case int():
+            return "whole"
+        case float() | Decimal():
+            return "number"
+        case str():
+            return "text"
+        case datetime():
+            return "time"
+        case date():
+            return "day"
+        case list() | tuple():
+            return "list"
+        case dict():
+            return "object"
+    return type(value).__name__
+
+
+def _number(values: Sequence[Any], name: str, *, fractions: bool) -> DataType:
+    if not fractions:
+        if all(value in _BIGINT_RANGE for value in values):
+            return BIGINT
+        digits = max(len(str(abs(value))) for value in values)
+        return decimal(MAX_DECIMAL_PRECISION, 0) if digits <= MAX_DECIMAL_PRECISION else STRING
+    if not _MONEY.search(name):
+        return DOUBLE
+    parts = [Decimal(str(value)).as_tuple() for value in values]
+    if not all(isinstance(p.exponent, int) for p in parts):  # NaN and infinity
+        return DOUBLE
+    scale = max(max(-int(p.exponent), 0) for p in parts)
+    whole = max(len(p.digits) + int(p.exponent) for p in parts)
+    return decimal(max(10, whole + scale + 2), scale) if scale <= _LONGEST_FRACTION and whole < 16 else DOUBLE
+
+
+def _text(values: Sequence[str]) -> DataType:
+    if all(_DATE.fullmatch(v) and _is_date(v) for v in values):
+        return DATE
+    found = [_TIMESTAMP.fullmatch(v) for v in values]
+    if not all(found) or not all(_is_time(v) for v in values):
+        return STRING
+    matches = [m for m in found if m is not None]
+    precision = max(len(m[1] or "") for m in matches)
+    wide = 3 if precision <= 3 else 6 if precision <= 6 else 9
+    zoned = [m[2] is not None for m in matches]
+    return timestamp_ltz(wide) if all(zoned) else timestamp(wide) if not any(zoned) else STRING
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(text: str) -> bool:
+    return _is_date(text[:10]) and int(text[11:13]) < 24 and int(text[14:16]) < 60 and int(text[17:19]) < 60
+
+
+def _object(values: Sequence[Mapping[str, Any]]) -> tuple[DataType, str | None]:
+    """A ROW of the keys that occur, or a MAP, where nearly each object has keys of its own."""
+    keys = dict.fromkeys(chain.from_iterable(values))
+    mean = sum(map(len, values)) / len(values)
+    if len(keys) > max(_LEAST_KEYS_OF_A_MAP, 4 * mean):
+        value, note = type_of([v for o in values for v in o.values() if v is not None])
+        return map_of(STRING, value), note
+    if not keys:
+        return map_of(STRING, STRING), "the objects of the sample are empty"
+    fields, notes = [], []
+    for key in keys:
+        type, note = type_of([v for o in values if (v := o.get(key)) is not None], key)
+        fields.append((key, type))
+        if note is not None:
+            notes.append(f"{key}: {note}")
+    return row(*fields), "; ".join(notes) or None
+
+
+def from_texts(columns: Mapping[str, Sequence[str | None]]) -> dict[str, list[Any]]:
+    """Columns of texts, as CSV has them, with numbers and truth values where all values of a column are such."""
+    return {name: _parsed(texts) for name, texts in columns.items()}
+
+
+def _parsed(texts: Iterable[str | None]) -> list[Any]:
+    listed = list(texts)
+    present = [t for t in listed if t is not None]
+    for pattern, convert in _CSV_KINDS:
+        if present and all(pattern.fullmatch(t) for t in present):
+            return [None if t is None else convert(t) for t in listed]
+    return list(listed)
+
+
+_CSV_KINDS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"-?(?:0|[1-9]\d{0,17})"), int),
+    (
+        re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"),
+        lambda t: float(t) if "e" in t.lower() else Decimal(t),
+    ),
+    (re.compile(r"true|false", re.IGNORECASE), lambda t: t.lower() == "true"),
+)
+"""A number that begins with 0 is an identifier: 007."""

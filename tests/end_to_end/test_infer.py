@@ -1,0 +1,199 @@
+"""`flowrun infer`: what it writes reads all of the data, in every format, and says what was seen."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from tests.end_to_end.conftest import Command
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_lines(path: str, rows: list[dict[str, Any]]) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+
+def inferred(flowrun: Command, path: str, *words: object, to: str = "made.yaml") -> list[dict[str, Any]]:
+    """The rows that the pipeline which is written gives."""
+    Path(to).unlink(missing_ok=True)
+    done = flowrun("infer", path, "-o", to, *words)
+    assert done.code == 0, done.err
+    shown = flowrun("preview", to, "--format", "json", "--sample", 1_000_000)
+    assert shown.code == 0, Path(to).read_text() + shown.err
+    return [json.loads(line, parse_float=Decimal) for line in shown.out.splitlines()]
+
+
+@pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
+def test_json_with_everything(flowrun: Command, to: str) -> None:
+    rows = [
+        {
+            "order id": i, "user": {"name": f"u{i}", "a-b": None if i % 2 else 1.5}, "tags": ["x"] * (i % 3), "amount": i + 0.25,
+            "on": i % 2 == 0, "ts": 1_700_000_000_000 + i * 1000, "day": "2024-02-29", "it's": "`",
+        }
+        for i in range(30)
+    ]  # fmt: skip
+    write_lines("data/2024/a.json", rows)
+    found = inferred(flowrun, "data", to=to)
+    text = Path(to).read_text()
+    assert [f["order id"] for f in found] == list(range(30))
+    assert found[3]["user"] == {"name": "u3", "a-b": None}
+    assert found[3]["amount"] == Decimal("3.25")
+    assert found[3]["event_time"].startswith("2023-11-14 22:13:23")
+    assert "differs in each row" in text
+    assert "30 rows of the sample are in order" in text
+    assert "TO_TIMESTAMP_LTZ(`ts`, 3)" in text
+
+
+def test_what_was_seen_is_said(flowrun: Command) -> None:
+    write_lines("clicks.json", [{"n": 1, "x": "a"}, {"n": "b"}])
+    text = flowrun("infer", "clicks.json").out
+    assert "name: clicks\n" in text
+    assert "n: STRING  # the sample has values of several kinds: text, whole" in text
+    assert "x: STRING  # NULL or missing in 50% of the rows" in text
+    assert "No column looks like an event time" in text
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("header", [True, False])
+def test_csv(flowrun: Command, delimiter: str, header: bool) -> None:
+    lines = [["1", "007", "19.90", "2024-01-01 10:00:05"], ["2", "", "5", "2024-01-01 10:00:01"]]
+    if header:
+        lines.insert(0, ["id", "zip code", "price", "at"])
+    with gzip.open("rows.csv.gz", "wt") as file:
+        file.write("".join(delimiter.join(line) + "\n" for line in lines))
+    first, second = inferred(flowrun, "rows.csv.gz")
+    assert list(first.values()) == [1, "007", Decimal("19.90"), "2024-01-01 10:00:05"]
+    assert list(second.values())[1] in (None, "")
+    assert ("zip code" in first) is header
+    assert "delay: 5s" in Path("made.yaml").read_text()
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc", "arrow"])
+def test_formats_that_have_a_schema_keep_it(flowrun: Command, form: str) -> None:
+    table = pa.table(
+        {
+            "id": pa.array([1, 2], pa.int32()),
+            "at": pa.array([0, 1500], pa.timestamp("ms")),
+            "in": pa.array([{"a b": [1]}, None], pa.struct([("a b", pa.list_(pa.int64()))])),
+        }
+    )
+    path = f"rows.{form}"
+    if form == "parquet":
+        pq.write_table(table, path)
+    elif form == "orc":
+        orc.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    found = inferred(flowrun, path)
+    assert [(f["id"], f["in"]) for f in found] == [(1, {"a b": [1]}), (2, None)]
+    text = Path("made.yaml").read_text()
+    assert "id: INT" in text
+    assert "watermark: {column: at" in text
+
+
+def test_folders_are_columns(flowrun: Command) -> None:
+    write_lines("hits/day=2024-01-01/region=7/a.json", [{"n": 1}])
+    write_lines("hits/day=2024-01-02/region=8/a.json", [{"n": 2}])
+    found = sorted(inferred(flowrun, "hits"), key=lambda f: f["n"])
+    assert found == [{"n": 1, "day": "2024-01-01", "region": 7}, {"n": 2, "day": "2024-01-02", "region": 8}]
+
+
+def test_an_existing_file_is_not_overwritten(flowrun: Command) -> None:
+    write_lines("a.json", [{"n": 1}])
+    Path("made.yaml").write_text("mine")
+    done = flowrun("infer", "a.json", "-o", "made.yaml")
+    assert done.code == 2
+    assert Path("made.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.json", '{"n": 1}\n[1]\n', "a.json, line 2 is no JSON object"),
+        ("a.json", '[{"n": 1},\n{"n": 2}]\n', "a.json, line 1: "),
+        ("a.json", "{}\n{}\n", "the rows of 'a.json' that were looked at have no columns"),
+        ("a.json", "", "there is no file with data in 'a.json'"),
+        ("a.txt", "x", "the names of the files do not tell their format\n  hint: give it: --format json|csv"),
+        ("a.parquet", "x", "a.parquet is no file of format 'parquet'"),
+        ("a.csv", 'a,b\n1,"x\n', "a.csv is no CSV"),
+    ],
+)
+def test_what_cannot_be_read(flowrun: Command, name: str, text: str, said: str) -> None:
+    Path(name).write_text(text)
+    done = flowrun("infer", name)
+    assert done.code == 2
+    assert said in done.err
+    assert done.out == ""
+
+
+def test_bytes_that_are_no_text(flowrun: Command) -> None:
+    Path("a.json").write_bytes(b'{"a": "\xff"}\n')
+    done = flowrun("infer", "a.json")
+    assert done.code == 2
+    assert "byte 7 is no UTF-8 text" in done.err
+
+
+def test_nothing_there(flowrun: Command) -> None:
+    done = flowrun("infer", "none/*.json")
+    assert done.code in (1, 2)
+    assert "none" in done.err
+
+
+def random_value(chance: random.Random, depth: int) -> Any:
+    kinds = ["whole", "number", "text", "truth", "time", "null"] + ["list", "object"] * (depth > 0)
+    match chance.choice(kinds):
+        case "whole":
+            return chance.choice([0, -1, 2**40, chance.randrange(100)])
+        case "number":
+            return chance.choice([0.5, -1e-7, 3.25, 1e15])
+        case "text":
+            return chance.choice(["", "a", "ü\n", "12", "2024-01-01", "`'\"", "NULL"])
+        case "truth":
+            return chance.random() < 0.5
+        case "time":
+            return f"2024-01-01T{chance.randrange(24):02d}:00:00{chance.choice(['', '.5', '.123456'])}"
+        case "list":
+            return [random_value(chance, depth - 1) for _ in range(chance.randrange(3))]
+        case "object":
+            return {f"k{chance.randrange(3)}": random_value(chance, depth - 1) for _ in range(chance.randrange(3))}
+    return None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_documents_are_all_read(flowrun: Command, seed: int) -> None:
+    """Every value that is not NULL is there, and numbers and truth values are the same."""
+    chance = random.Random(seed)
+    names = [
+        chance.choice(["a", "price", "user id", "`b`", "é", "on", "c.d"]) + str(i)
+        for i in range(chance.randrange(1, 6))
+    ]
+    rows = [
+        {n: random_value(chance, 2) for n in names if chance.random() < 0.8} for _ in range(chance.randrange(1, 40))
+    ]
+    write_lines("rows.json", rows)
+    found = inferred(flowrun, "rows.json", to=chance.choice(["made.yaml", "made.sql"]))
+    assert len(found) == len(rows)
+    for given, read in zip(rows, found, strict=True):
+        for name, value in given.items():
+            assert (read[name] is None) == (value is None), (name, value, read[name])
+            if isinstance(value, bool) and not isinstance(read[name], str):
+                assert read[name] is value
+            elif isinstance(value, int | float) and isinstance(read[name], int | Decimal):
+                assert math.isclose(float(read[name]), value), name
