@@ -17,8 +17,8 @@ from flowrun.cli.arguments import (
     WORKERS,
     ViewOptions,
     all_overrides,
+    compile_options,
     parse_assignments,
-    pipeline_arguments,
     view_options,
 )
 from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
@@ -34,8 +34,15 @@ if TYPE_CHECKING:
     from flowrun.spark.session import SparkOptions
 
 
+COMMAND_LINE = Path("command-line.sql")
+"""What messages call the script of --execute."""
+STANDARD_INPUT = Path("stdin.sql")
+
+
 @click.command()
-@pipeline_arguments
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@compile_options
+@click.option("-e", "--execute", "script", metavar="SQL", help="Instead of FILE: statements to run.")
 @click.option("--mode", type=click.Choice(["streaming", "batch"]), help="batch runs on Spark.")
 @spark_arguments
 @on_spark_options
@@ -58,10 +65,11 @@ if TYPE_CHECKING:
 @click.pass_context
 def run(
     ctx: click.Context,
-    file: Path,
+    file: Path | None,
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
     parallelism: int | None,
+    script: str | None,
     mode: str | None,
     from_savepoint: str | None,
     form: str | None,
@@ -83,6 +91,8 @@ def run(
 
     Ctrl-C stops it: with a last checkpoint and the command that goes on from there, or, if the pipeline takes no checkpoints, after what
     was read is processed and written. A second Ctrl-C cancels.
+
+    FILE may be `-`: an SQL script on standard input. Paths in it, as in the script of --execute, start in the working directory.
     """
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun, prepare
@@ -90,6 +100,9 @@ def run(
     from flowrun.runners.recompiling import recompiling
 
     prepare(view)
+    file, text = _text_of(file, script)
+    if text is not None:
+        _refuse_without_file(("--from-savepoint", from_savepoint), ("--on", on_spark))
     cluster = cluster_of_job(cluster, detach, workers, elsewhere=on_spark is not None or mode == "batch")
     _forgo_pandas(ctx, file, variables)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
@@ -122,7 +135,7 @@ def run(
             detach,
         )
         ctx.exit(run_jobs(program, show_traceback=ctx.obj["traceback"]))
-    compiled = compile_pipeline(file, given, values)
+    compiled = compile_pipeline(file, given, values, text=text)
     show_outputs(compiled.outputs)
     if not compiled.runs:
         show_diagnostics(() if view.quiet else compiled.warnings)
@@ -154,6 +167,29 @@ def run(
     from flowrun.cli.cluster_job import run_on_cluster
 
     ctx.exit(run_on_cluster(job, given, values, cluster, detach=detach, show_traceback=ctx.obj["traceback"]).code)
+
+
+def _text_of(file: Path | None, script: str | None) -> tuple[Path, str | None]:
+    """(the file, or what messages call a text that is in none; this text)."""
+    if (file is None) == (script is None):
+        raise click.UsageError(
+            "give a FILE, or statements with --execute" + (", not both" if script is not None else "")
+        )
+    if script is not None:
+        return COMMAND_LINE, script
+    assert file is not None
+    if str(file) != "-":
+        return file, None
+    try:
+        return STANDARD_INPUT, sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"standard input is no UTF-8 text: byte {error.start}") from None
+
+
+def _refuse_without_file(*options: tuple[str, object]) -> None:
+    for name, value in options:
+        if value is not None:
+            raise click.UsageError(f"{name} needs a file: write the statements to one")
 
 
 def _restoring(

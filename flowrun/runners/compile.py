@@ -113,6 +113,7 @@ def compile_pipeline(
     variables: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
     rows: Mapping[str, int] | None = None,
+    text: str | None = None,
 ) -> CompiledPipeline:
     """Everything up to the job graph; up to the optimised plan if its mode is batch.
 
@@ -122,11 +123,16 @@ def compile_pipeline(
         overrides: values by path that replace those in the file.
         rows: rows of tables by which joins are ordered, where state was made with these (`PipelineText.table_rows`); None: as there are.
 
+        text: what stands in the file, which is not read then and need not be there; its name tells the language.
+
     Raises:
         PipelineError: the pipeline has errors; carries all of them.
         UnsupportedPlanError: no operator can do what the pipeline asks for.
     """
-    loaded = load_pipeline(path, variables, overrides)
+    if text is None:
+        loaded = load_pipeline(path, variables, overrides)
+    else:
+        loaded = load_text(SourceText(str(path), text), path.parent, variables or {}, overrides or {})
     return _compile(path, loaded, text_to_keep(path, loaded, variables or {}, overrides or {}), rows)
 
 
