@@ -22,6 +22,8 @@ MOST_REQUESTS = 256
 """Answers that are remembered for those who asked; the oldest that is answered makes room."""
 LINGER_MS = 2_000
 """How long the endpoint of a job that is over waits for an asker to fetch its answer."""
+WATCHERS_MS = 1_100
+"""How long it waits for those who show the job, once one of them has seen the end: they ask each second."""
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -107,6 +109,8 @@ class JobControl:
         self._changed = threading.Condition()
         self._orders: dict[str, _Placed] = {}
         self._numbers = 0
+        self._watched_ns: int | None = None
+        self._end_told_ns: int | None = None
 
     def describe(self) -> dict[str, Json]:
         """The job at this moment, as JSON."""
@@ -149,7 +153,15 @@ class JobControl:
 
     def details(self) -> JobDetails:
         """The job at this moment in full, subtask by subtask."""
-        return self._job.details()
+        details = self._job.details()
+        with self._changed:
+            now = self._clock.monotonic_ns()
+            if not details.status.state.is_terminal:
+                self._watched_ns = now
+            elif self._end_told_ns is None:
+                self._end_told_ns = now
+                self._changed.notify_all()
+        return details
 
     def document(self) -> JobDocument | None:
         """The text of the job; None: nobody has it."""
@@ -205,15 +217,25 @@ class JobControl:
                 self._changed.notify_all()
 
     def linger(self) -> None:
-        """Wait until everybody who asked has the answer, at most `LINGER_MS` after the last question of each."""
+        """Wait until everybody who asked has the answer, at most `LINGER_MS` after the last question of each.
+
+        Pages that show the job ask each second: they are to see how it ended, so the first that does has the others time to ask, too.
+        """
+        began = self._clock.monotonic_ns()
         with self._changed:
+            watched = self._watched_ns is not None and began - self._watched_ns < LINGER_MS * 1_000_000
             while True:
                 now = self._clock.monotonic_ns()
                 open_ms = [LINGER_MS - (now - p.asked_ns) / 1e6 for p in self._orders.values() if not p.is_delivered]
-                left = max(open_ms, default=0.0)
+                left = max(*open_ms, self._watchers_ms(began, now) if watched else 0.0, 0.0)
                 if left <= 0:
                     return
                 self._clock.wait(self._changed, left)
+
+    def _watchers_ms(self, began: int, now: int) -> float:
+        """How long those who watch the job may still come to see its end."""
+        left = LINGER_MS - (now - began) / 1e6
+        return left if self._end_told_ns is None else min(left, WATCHERS_MS - (now - self._end_told_ns) / 1e6)
 
     def _outcome(self, placed: _Placed) -> dict[str, Json]:
         path: str | None = None

@@ -16,7 +16,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.errors import ClusterError, StateError
 from flowrun.rest.connections import MOST_CONNECTIONS
 from flowrun.rest.endpoint import JobEndpoint
-from flowrun.runners.control import LINGER_MS, JobControl, Order
+from flowrun.runners.control import LINGER_MS, WATCHERS_MS, JobControl, Order
 from flowrun.runners.control_client import JobClient
 from flowrun.runners.registry import JobRegistry, new_entry
 from flowrun.runtime.lifecycle import JobState
@@ -278,6 +278,31 @@ def test_the_end_waits_for_those_who_have_no_answer_yet_but_not_for_ever() -> No
     while not ended.is_set():
         clock.advance(LINGER_MS)
     thread.join()
+
+
+def test_the_end_waits_until_those_who_watch_the_job_have_seen_it() -> None:
+    clock, job = ManualClock(), FakeJob()
+    control = JobControl(job, new_entry(job.job_id, "orders", "f", 1, 0), frozenset(), clock)
+    ended = threading.Event()
+
+    def end() -> threading.Thread:
+        thread = threading.Thread(target=lambda: (control.linger(), ended.set()))
+        thread.start()
+        return thread
+
+    control.details()
+    clock.advance(LINGER_MS)
+    end().join(10)
+    assert ended.is_set(), "who does not look any more is not waited for"
+    ended.clear()
+    control.details()
+    job.state = JobState.FINISHED
+    thread = end()
+    control.details()
+    assert not ended.is_set(), "another page may not have looked yet"
+    clock.advance(WATCHERS_MS)
+    thread.join(10)
+    assert ended.is_set()
 
 
 def test_answers_that_were_fetched_make_room() -> None:
