@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from flowrun.masking import forget_secrets
+from tests.servers.chromium import browser, chromium_driver
 from tests.servers.http import http_server
 from tests.servers.kafka import kafka
 from tests.servers.postgres import postgres, postgres_server
@@ -16,6 +17,8 @@ from tests.servers.schema_registry import schema_registry
 from tests.spark.session_fixture import spark
 
 __all__ = [
+    "browser",
+    "chromium_driver",
     "http_server",
     "kafka",
     "postgres",

@@ -34,7 +34,8 @@ export function textView(state, act) {
 function line(number, pieces, vertices, state, act) {
   const isOpen = vertices.includes(state.selected);
   const isLit = vertices.includes(state.lit);
-  const target = isOpen ? state.selected : vertices[0];
+  const begins = (id) => state.job.byId.get(id)?.operators[0].line === number;
+  const target = isOpen ? state.selected : (vertices.find(begins) ?? vertices[0]);
   return h(
     "li.line",
     {
