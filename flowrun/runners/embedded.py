@@ -128,6 +128,10 @@ class LocalJob:
         """End the job as soon as possible, without results."""
         self._job_master.cancel()
 
+    def release_commits(self) -> None:
+        """Let what was held back count from now on; see `JobStateOptions.hold`. Done soon; harmless if nothing is held back."""
+        self._job_master.release_commits()
+
     def rescale(self, parallelism: int) -> SnapshotTicket:
         """Refuse: one execution of a job keeps its job graph; `flowrun.runners.rescaling` goes from one to the next.
 

@@ -201,6 +201,11 @@ class RescalableJob:
             self._cancelled = True
             self._present.cancel()
 
+    def release_commits(self) -> None:
+        """See `LocalJob.release_commits`."""
+        with self._changed:
+            self._present.release_commits()
+
     def fail(self, error: Exception) -> None:
         """See `LocalJob.fail`."""
         with self._changed:

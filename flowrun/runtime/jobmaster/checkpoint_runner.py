@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import orjson
 
+from flowrun.api.sink import Committable
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import Clock
 from flowrun.core.elements import CheckpointBarrier, CheckpointKind
@@ -126,6 +127,10 @@ class CheckpointRunner:
         self._made: dict[int, str] = {}
         """Folders that the I/O thread has made and the job master has not been told of yet."""
         self._storing: dict[int, tuple[CheckpointMetadata, str]] = {}
+        self._not_noted: set[int] = set()
+        """Those among them whose commits were held back when they were stored, so that the log does not have them."""
+        self._held_back: tuple[int, Mapping[str, Sequence[Committable]]] | None = None
+        """The last checkpoint of which subtasks and committers were not told, and what it holds."""
         self._exists: set[int] = set()
         """Checkpoints that are stored, whatever the coordinator knows. For the I/O thread."""
         self._given_up: dict[int, str] = {}
@@ -260,12 +265,14 @@ class CheckpointRunner:
 
             shown: JsonValue = orjson.loads(render_job_graph(state.job_graph, Format.JSON))
             self._identity = replace(self._identity, job_graph_json=shown)
-        held = self._commits.held(command.snapshots)
+        held, is_held_back = self._commits.held(command.snapshots), self._commits.is_held
         metadata = assemble(state.job_graph, self._identity, started, command, held, self._clock.now_ms())
 
         def stored(path: str) -> None:
             if number in self._started:
                 self._storing[number] = (metadata, path)
+                if is_held_back:
+                    self._not_noted.add(number)
             self.handle(events.CheckpointStored(number, path))
 
         def failed(error: Exception) -> None:
@@ -276,7 +283,7 @@ class CheckpointRunner:
             if started.options.stop and metadata.kind is CheckpointKind.SAVEPOINT:
                 # Before anything is committed: from then on older checkpoints would write it twice.
                 state.storage.note_stop(number, path)
-            if metadata.kind is CheckpointKind.CHECKPOINT or started.options.stop:
+            if not is_held_back and (metadata.kind is CheckpointKind.CHECKPOINT or started.options.stop):
                 state.storage.note_commits(logged_commits(metadata))
             self._exists.add(number)
             return path
@@ -287,6 +294,8 @@ class CheckpointRunner:
         number = command.checkpoint_id
         started = self._started.pop(number)
         metadata, path = self._storing.pop(number)
+        is_noted = number not in self._not_noted
+        self._not_noted.discard(number)
         _log.info(
             "%s %d completed after %d ms: %d bytes of state, %d written, in %s",
             started.options.kind.value,
@@ -306,10 +315,35 @@ class CheckpointRunner:
             return
         self.restore_point = self._state.restore_point(metadata, path)
         self._listener.checkpoint_completed()
-        self._tasks.complete_checkpoint(number)
         if self._state.takes_checkpoints:
             self._retain(command.retained)
+        if self._commits.is_held:
+            self._commits.hold_back(number, held)
+            self._held_back = (number, held)
+            if command.options.stop:  # the user wants the job as it is now
+                self.release()
+            return
+        self._announce(number, held, None if is_noted else metadata)
+
+    def release(self) -> None:
+        """Hold back nothing any more, if commits were held back: subtasks and committers are told of the last checkpoint."""
         try:
+            self._commits.accept()
+        except Exception as error:
+            self._listener.broke(error)
+            return
+        if self._held_back is not None:
+            (number, held), self._held_back = self._held_back, None
+            self._announce(number, held)
+
+    def _announce(
+        self, number: int, held: Mapping[str, Sequence[Committable]], to_note: CheckpointMetadata | None = None
+    ) -> None:
+        """A checkpoint counts: subtasks, hooks and committers are told."""
+        self._tasks.complete_checkpoint(number)
+        try:
+            if to_note is not None:
+                self._state.storage.note_commits(logged_commits(to_note))
             self._hooks.complete(number)
             self._commits.checkpoint_completed(held)
         except Exception as error:

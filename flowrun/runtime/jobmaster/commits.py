@@ -7,6 +7,10 @@ With checkpoints, what a running sink submits belongs to a completed checkpoint 
 end waits here until it is part of a completed checkpoint. Without checkpoints, what was rolled while an unbounded job runs is
 committed at once, and what was closed at the end when every subtask of the job has finished. What a completed checkpoint
 holds is never aborted: it is committed when the job ends, whoever had to submit it; everything else is aborted then.
+
+A job that is on trial (`CommitHold`) commits nothing but what the snapshot holds that it restored from. All else is part of its
+checkpoints, as if nobody had been told that they are complete, until the hold is released; if that does not come to pass, the end of the
+job commits none of it.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.graph.job_graph import JobGraph
+from flowrun.runtime.jobmaster.commit_hold import CommitHold
 from flowrun.runtime.jobmaster.long_commits import LongCommits
 from flowrun.runtime.messages import CommittablesReport
 from flowrun.state.commit_log import LoggedCommit
@@ -77,6 +82,8 @@ class CommitCoordinator:
         log: notes what is about to be committed; what checkpoints hold is noted when they are stored.
         long: runs committers that take long; None: they run here.
         discard_staged: removes rows that wait in files of a lineage, but those of these commit ids; gives how many files.
+        hold: nothing is committed until this has accepted it; None: the job is not on trial.
+        before_hold: commit ids that are not held back: of the snapshot that the job restores from.
     """
 
     def __init__(
@@ -88,7 +95,13 @@ class CommitCoordinator:
         log: Callable[[Sequence[LoggedCommit]], None] | None = None,
         long: LongCommits | None = None,
         discard_staged: Callable[[str, Collection[str]], int] | None = None,
+        hold: CommitHold | None = None,
+        before_hold: Collection[str] = (),
     ) -> None:
+        self._hold = hold
+        self._before_hold = frozenset(before_hold)
+        self._held_at: int | None = None
+        """The last checkpoint that was completed while commits were held back."""
         self._run = run
         self._long = long
         self._discard_staged = discard_staged
@@ -121,7 +134,8 @@ class CommitCoordinator:
         entries = [(report.vertex.subtask, c) for c in report.committables]
         if report.after_snapshot and not self._checkpoints:
             self._numbers.update((c.commit_id, report.after_snapshot + 1) for c in report.committables)
-        if report.at_end or not (self._checkpoints or running or len(covered) == len(report.committables)):
+        held_back = len(self._free(report.committables)) < len(report.committables)
+        if report.at_end or held_back or not (self._checkpoints or running or len(covered) == len(report.committables)):
             known.pending += entries
             if report.at_end:
                 known.ended.update(c.commit_id for c in report.committables)
@@ -173,6 +187,33 @@ class CommitCoordinator:
             self._commit(known, now)
         self._replace_earlier()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing that the job writes is committed for now."""
+        return self._hold is not None
+
+    def hold_back(self, checkpoint_id: int, covered: Mapping[str, Sequence[Committable]]) -> None:
+        """A checkpoint exists, and what it holds is not committed for now."""
+        self.go_back_to(covered)
+        self._held_at = checkpoint_id
+
+    def accept(self) -> None:
+        """Hold nothing back any more; whoever held back is asked, and what the last checkpoint holds is noted before it is committed.
+
+        Raises:
+            StateError: it must not be, or cannot be noted: all is held back as before.
+        """
+        if self._hold is None:
+            return
+        self._hold.accept()
+        if self._held_at is not None and self._log is not None:
+            fresh = [
+                (i, s, [c for c in s.covered.values() if c.commit_id not in self._before_hold])
+                for i, s in self._sinks.items()
+            ]
+            self._log([LoggedCommit(self._held_at, i, s.name, tuple(cs)) for i, s, cs in fresh if cs])
+        self._hold = None
+
     def protect(self, held: Mapping[str, Sequence[Committable]]) -> None:
         """A savepoint of the user holds these: they are never deleted, whatever becomes of this run."""
         self._has_snapshots = True
@@ -196,8 +237,9 @@ class CommitCoordinator:
         """
         self._wait_for_long()
         for known in self._sinks.values():
-            if known.owed and (known.vertex_id in vertices or known.takes_long):
-                self._commit(known, list(known.owed.values()))
+            owed = self._free(known.owed.values())
+            if owed and (known.vertex_id in vertices or known.takes_long):
+                self._commit(known, owed)
                 self._drop_pending(known)
 
     def commit_all(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
@@ -208,7 +250,11 @@ class CommitCoordinator:
         Args:
             done: everything is committed.
             failed: gets the CommitError of a committer; its committables, and those of the sinks after it, stay pending.
+
+        Raises:
+            StateError: commits are held back, and may not be made; see `accept`.
         """
+        self.accept()
         for known in self._sinks.values():
             known.pending.sort(key=lambda entry: entry[0])
         if self._long is None:
@@ -240,7 +286,7 @@ class CommitCoordinator:
         problems = []
         for known in self._sinks.values():
             try:
-                self._commit(known, list(known.owed.values()))
+                self._commit(known, self._free(known.owed.values()))
             except CommitError as error:
                 problems.append(
                     f"sink '{known.name}' could not commit what the last checkpoint holds: {error.__cause__}; "
@@ -336,8 +382,13 @@ class CommitCoordinator:
         self._replace_earlier(known)
 
     def _drop_pending(self, known: _SinkCommits) -> None:
-        """What the last checkpoint holds is committed: it does not wait here any more."""
-        known.pending = [entry for entry in known.pending if entry[1].commit_id not in known.covered]
+        """What the last checkpoint holds is committed, unless it is held back: it does not wait here any more."""
+        done = known.covered.keys() - known.owed.keys()
+        known.pending = [entry for entry in known.pending if entry[1].commit_id not in done]
+
+    def _free(self, committables: Iterable[Committable]) -> list[Committable]:
+        """Those that are not held back."""
+        return [c for c in committables if self._hold is None or c.commit_id in self._before_hold]
 
     def _begin(self, known: _SinkCommits, committables: Sequence[Committable]) -> None:
         """Have a committer that takes long commit what it was not given yet; what it has committed is not pending any more."""

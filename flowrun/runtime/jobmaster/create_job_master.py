@@ -84,6 +84,8 @@ def create_job_master(
         log=state.storage.note_commits,
         long=LongCommits(threads.io(f"flowrun-commits-{job_graph.name}", post), driver.fail),
         discard_staged=state.storage.discard_staged,
+        hold=state.hold,
+        before_hold=() if state.hold is None else state.restored_commits,
     )
     tasks = JobTasks(graph, job_id, state.identity.lineage, executions, places or OneProcess())
     sources = JobSources(

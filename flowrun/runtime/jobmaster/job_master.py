@@ -186,6 +186,10 @@ class JobMaster:
             self._mailbox.put(lambda: self._driver.handle(events.StopAwaited()), Priority.URGENT)
         return ticket
 
+    def release_commits(self) -> None:
+        """What was held back counts from now on; see `JobStateOptions.hold`. Done soon; harmless if nothing is held back."""
+        self._mailbox.put(self._checkpoints.release)
+
     @property
     def checkpoint_root(self) -> str | None:
         """The job's folder of checkpoints; None if it takes none."""

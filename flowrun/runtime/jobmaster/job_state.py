@@ -16,6 +16,7 @@ from flowrun.errors import StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.checkpoint.assembly import JobIdentity, pending_commits
+from flowrun.runtime.jobmaster.commit_hold import CommitHold
 from flowrun.state.checkpoints import CheckpointMetadata, PipelineText
 from flowrun.state.commit_log import Fork
 from flowrun.state.storage.contract import CheckpointStorage
@@ -41,6 +42,8 @@ class JobStateOptions:
         restore_from: a savepoint, one checkpoint, a job folder or a root of checkpoints (whose newest complete one counts).
         allow_non_restored_state: drop state of operators that the job no longer has.
         committed_after: what becomes of rows that sinks committed after that checkpoint or savepoint.
+        hold: the job is on trial: it takes checkpoints, and commits nothing until this has accepted it. None: it commits.
+        forget_later: checkpoints of the same history that were taken after what is restored are deleted, so that nobody goes on from them.
     """
 
     directory: str
@@ -49,6 +52,8 @@ class JobStateOptions:
     restore_from: str | None = None
     allow_non_restored_state: bool = False
     committed_after: AfterRestore = AfterRestore.REFUSE
+    hold: CommitHold | None = None
+    forget_later: bool = False
 
 
 @record
@@ -81,6 +86,7 @@ class OpenedState:
         restored: what to restore from; None: a fresh start.
         continued: the lineage is that of `restored`: what earlier runs of it left behind and nothing needs may be deleted.
         needed_commits: commit ids in other checkpoints of the lineage: they could still be resumed.
+        hold: see `JobStateOptions`.
     """
 
     job_graph: JobGraph
@@ -93,11 +99,18 @@ class OpenedState:
     restored: RestorePoint | None = None
     continued: bool = False
     needed_commits: frozenset[str] = field(default_factory=frozenset)
+    hold: CommitHold | None = None
 
     @property
     def run(self) -> str:
         """The lineage under which sinks began: that of the state which is gone on from, or this one."""
         return self.identity.lineage if self.restored is None else self.restored.metadata.lineage
+
+    @property
+    def restored_commits(self) -> frozenset[str]:
+        """Commit ids that the snapshot holds from which the job restores."""
+        held = {} if self.restored is None else pending_commits(self.restored.metadata)
+        return frozenset(c.commit_id for committables in held.values() for c in committables)
 
     @property
     def shares_files(self) -> bool:
@@ -253,9 +266,9 @@ def _with_checkpoints(
         going_back = _going_back(found, job_graph, options, is_record_gone=is_record_gone)
         if going_back is not None and found is not None:
             going_back.take_back(first, lineage, folder)
-            if continued:  # those after it count on what is gone
-                newest = found.metadata.checkpoint_id
-                storage.retain([n for n, o in storage.existing().items() if o.lineage == lineage and n <= newest])
+        if found is not None and continued and (going_back is not None or options.forget_later):
+            newest = found.metadata.checkpoint_id  # those after it count on what is gone, or are not to be gone on from
+            storage.retain([n for n, o in storage.existing().items() if o.lineage == lineage and n <= newest])
         if found is not None and not continued:
             _note_beginning(job_graph, lineage, ancestors)
     except BaseException:
@@ -279,6 +292,7 @@ def _with_checkpoints(
         restored=None if found is None else RestorePoint(found.metadata, found.root),
         continued=continued,
         needed_commits=frozenset(needed),
+        hold=options.hold,
     )
 
 

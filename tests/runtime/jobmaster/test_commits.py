@@ -14,7 +14,9 @@ from checkpoint_fakes import Table, commit_all
 from runtime_fakes import Count, job, vertex
 
 from flowrun.api.sink import Committable
+from flowrun.errors import StateError
 from flowrun.graph.execution_graph import ExecutionVertexId
+from flowrun.runtime.jobmaster.commit_hold import CommitHold
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
 from flowrun.runtime.messages import CommittablesReport
 from flowrun.state.commit_log import LoggedCommit
@@ -23,12 +25,14 @@ from flowrun.state.commit_log import LoggedCommit
 class World:
     """One sink whose staged files are named after their commit ids."""
 
-    def __init__(self, *, checkpoints: bool = True) -> None:
+    def __init__(self, *, checkpoints: bool = True, hold: CommitHold | None = None) -> None:
         self.table = Table()
         self.noted: list[LoggedCommit] = []
         source = vertex("source", Count)
         sink = vertex("sink", Count, parallelism=2, sink=self.table).read(source)
-        self.commits = CommitCoordinator(job(source, sink), checkpoints=checkpoints, log=self.noted.extend)
+        self.commits = CommitCoordinator(
+            job(source, sink), checkpoints=checkpoints, log=self.noted.extend, hold=hold, before_hold={"old"}
+        )
 
     def submit(
         self, *names: str, at_end: bool = False, subtask: int = 0, running: bool = True, after_snapshot: int = 0
@@ -306,3 +310,58 @@ def test_the_end_closes_committers_and_is_no_failure_if_one_cannot_be_closed(cap
     commits.close()
     assert log == ["stuck is open", "other is open", "stuck is closed", "other is closed"]
     assert "the committer of sink 'stuck' cannot be closed: away" in caplog.text
+
+
+class Hold:
+    """Accepts unless it is told not to."""
+
+    def __init__(self) -> None:
+        self.refusal: StateError | None = None
+        self.asked = 0
+
+    def accept(self) -> None:
+        self.asked += 1
+        if self.refusal is not None:
+            raise self.refusal
+
+
+def covered(*names: str) -> dict[str, list[Committable]]:
+    return {"sink-0": [Committable(n, {}) for n in names]}
+
+
+def test_a_job_on_trial_commits_only_what_it_restored_until_it_is_accepted() -> None:
+    world = World(hold=Hold())
+    world.submit("old")
+    world.submit("a")
+    assert world.visible == ["old"]
+    world.commits.hold_back(7, covered("a", "b"))
+    world.commits.commit_owed({"sink-0"})
+    assert (world.visible, world.noted) == (["old"], [])
+    world.commits.accept()
+    world.complete("a", "b")
+    world.submit("b")
+    assert sorted(world.visible) == ["a", "b", "old"]
+    assert [(n.checkpoint_id, [c.commit_id for c in n.committables]) for n in world.noted] == [(7, ["a", "b"])]
+
+
+def test_a_trial_that_fails_leaves_nothing_behind_that_anybody_sees() -> None:
+    world = World(hold=Hold())
+    world.submit("a")
+    world.commits.hold_back(7, covered("a"))
+    world.submit("b", at_end=True)
+    assert world.commits.settle() == []
+    assert (world.visible, world.noted, world.table.aborted) == ([], [], {"b"})
+
+
+def test_a_trial_that_must_not_count_any_more_commits_nothing_even_at_its_end() -> None:
+    hold = Hold()
+    hold.refusal = StateError("another version runs")
+    world = World(hold=hold)
+    world.submit("a", at_end=True)
+    world.commits.hold_back(7, covered("a"))
+    with pytest.raises(StateError, match="another version runs"):
+        commit_all(world.commits)
+    assert world.visible == []
+    hold.refusal = None
+    commit_all(world.commits)
+    assert (world.visible, hold.asked, world.commits.is_held) == (["a"], 2, False)
