@@ -75,6 +75,8 @@ class JobAnswer:
         restarts: how many.
         slots: that it has.
         waits_for: before it can run.
+        watermark: of the slowest subtask, epoch ms; null: there is none yet.
+        folder: of its checkpoints; null: it takes none.
         checkpoints: null: it takes none.
         failure: why it failed, if its process never began with it, or was lost.
     """
@@ -91,6 +93,8 @@ class JobAnswer:
     restarts: int | None = None
     slots: int | None = None
     waits_for: str | None = None
+    watermark: int | None = None
+    folder: str | None = None
     checkpoints: CheckpointCounts | None = None
     failure: str | None = None
 

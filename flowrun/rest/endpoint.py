@@ -9,7 +9,7 @@ from flowrun.errors import FlowrunError
 from flowrun.rest.doors import Door, close_doors, loopback_door
 from flowrun.rest.served import OneJob
 from flowrun.rest.server import RestServer
-from flowrun.runners.control import ControllableJob, JobControl
+from flowrun.runners.control import HostedJob, JobControl
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobEntry, JobRegistry, new_entry
 
@@ -45,7 +45,7 @@ class JobEndpoint:
 
 
 def open_endpoint(
-    job: ControllableJob,
+    job: HostedJob,
     *,
     name: str,
     file: str,

@@ -58,6 +58,13 @@ class ControllableJob(Protocol):
     def rescale(self, parallelism: int) -> Ticket: ...
 
 
+class HostedJob(ControllableJob, Protocol):
+    """A job of this process."""
+
+    @property
+    def checkpoint_root(self) -> str | None: ...
+
+
 @record
 class Order:
     """What somebody asks of a job.
@@ -90,7 +97,7 @@ class JobControl:
 
     def __init__(
         self,
-        job: ControllableJob,
+        job: HostedJob,
         entry: JobEntry,
         sources: frozenset[str],
         clock: Clock,
@@ -129,6 +136,8 @@ class JobControl:
             "restarts": status.restarts,
             "slots": status.slots,
             "waits_for": status.waits_for,
+            "watermark": min((v.watermark for v in status.vertices if v.watermark is not None), default=None),
+            "folder": self._job.checkpoint_root,
             "checkpoints": None,
         }
         if (checkpoints := status.checkpoints) is not None:

@@ -22,6 +22,8 @@ from flowrun.errors import ClusterError
 LOOPBACK = "127.0.0.1"
 """Address of every endpoint."""
 _SUFFIX = ".json"
+_LEFT = ".left"
+"""Of files that one process leaves for another."""
 _PRIVATE_FOLDER = 0o700
 _PRIVATE_FILE = 0o600
 _OTHERS = 0o077
@@ -127,6 +129,35 @@ class JobRegistry:
             with suppress(OSError, ClusterError), _opened(folder) as handle:
                 os.unlink(job_id + _SUFFIX, dir_fd=handle)
 
+    def leave(self, name: str, content: bytes) -> None:
+        """Leave something for another process of this user, which takes it; readable by this user only.
+
+        Raises:
+            ClusterError: there is no folder that only this user can use.
+        """
+        refusal: ClusterError | None = None
+        for folder in self._folders:
+            try:
+                _make_private(folder)
+                with _opened(folder) as handle:
+                    _write(handle, name + _LEFT, content)
+                return
+            except OSError as error:
+                refusal = refusal or _unusable(folder, error.strerror or str(error))
+            except ClusterError as error:
+                refusal = refusal or error
+        raise refusal or ClusterError("there is no folder for running jobs", hint="set HOME, or FLOWRUN_RUNTIME_DIR")
+
+    def take(self, name: str) -> bytes | None:
+        """What another process of this user has left under a name, which is gone then; None: nothing is there."""
+        for folder in self._folders:
+            with suppress(OSError, ClusterError), _opened(folder) as handle:
+                content = _content(handle, name + _LEFT)
+                if content is not None:
+                    os.unlink(name + _LEFT, dir_fd=handle)
+                    return content
+        return None
+
     def entries(self) -> tuple[JobEntry, ...]:
         """All jobs of this machine whose process lives, oldest first. Files of dead ones are deleted.
 
@@ -205,6 +236,20 @@ def _entries(handle: int) -> Iterator[JobEntry]:
 
 def _read(handle: int, name: str) -> JobEntry | None:
     """An entry; None for what is none, belongs to somebody else, or has gone meanwhile."""
+    data = _content(handle, name)
+    if data is None:
+        return None
+    try:
+        values = json.loads(data)
+        entry = JobEntry(**{f.name: values[f.name] for f in fields(JobEntry)})
+    except (ValueError, KeyError, TypeError):
+        return None
+    known = all(isinstance(getattr(entry, n), t) for t, ns in _KINDS.items() for n in ns)
+    return entry if known and _is_usable(entry) else None
+
+
+def _content(handle: int, name: str) -> bytes | None:
+    """The bytes of a file of this user in an open folder; None for what is none, or has gone."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=handle)
     except OSError:
@@ -213,16 +258,9 @@ def _read(handle: int, name: str) -> JobEntry | None:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid():
             return None
-        data = os.read(descriptor, _MOST_BYTES)
+        return os.read(descriptor, _MOST_BYTES)
     finally:
         os.close(descriptor)
-    try:
-        values = json.loads(data)
-        entry = JobEntry(**{f.name: values[f.name] for f in fields(JobEntry)})
-    except (ValueError, KeyError, TypeError):
-        return None
-    known = all(isinstance(getattr(entry, n), t) for t, ns in _KINDS.items() for n in ns)
-    return entry if known and _is_usable(entry) else None
 
 
 def _is_usable(entry: JobEntry) -> bool:

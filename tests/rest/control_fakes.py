@@ -68,6 +68,7 @@ class FakeJob:
         self.restarts = 2
         self.failure: FailureRecord | None = None
         self._takes_checkpoints = takes_checkpoints
+        self.checkpoint_root = "/state" if takes_checkpoints else None
 
     def status(self) -> JobStatus:
         last = CheckpointFigures(7, CheckpointKind.CHECKPOINT, "/state/chk-7", 1_000, 12.5, 2_000, 100, 1.0, 2.0)
