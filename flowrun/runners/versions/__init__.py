@@ -1,0 +1,1 @@
+"""Versions of a pipeline: which ran, how one takes the place of another, and what differs between two."""
