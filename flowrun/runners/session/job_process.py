@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ from flowrun.runners.session.messages import (
     JobRunOrder,
     JobsGateway,
 )
+from flowrun.runners.versions.job_part import JobPart, job_part, part_of_itself
 from flowrun.runners.workers import check_runs_elsewhere, slots_needed
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.cluster.job_files import JobFiles, fetch_files
@@ -64,6 +65,10 @@ from flowrun.state.storage.names import job_slug
 from flowrun.state.storage.other_checkpoints import complete_numbers
 from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.stop_note import read_stop_note
+
+if TYPE_CHECKING:
+    from flowrun.runners.compile import CompiledPipeline
+    from flowrun.runners.program import CompiledProgram
 
 _LOOK_MS = 250
 _LAST_CALL_MS = 30_000
@@ -223,12 +228,15 @@ class _JobProcess:
         check_runs_elsewhere(job_graph)
         own = None if order.since_ms is None else _own_checkpoint(job_graph, order.since_ms)
         slots.begin(slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id)
+        part = _part(order, compiled, files, None if own is None else own[0])
         options = JobStateOptions(
             directory=_directory(job_graph),
             pipeline=submission.text.pipeline,
             restore_from=submission.restore_from if own is None else own[0],
             allow_non_restored_state=submission.allow_non_restored and own is None,
             committed_after=AfterRestore(submission.committed_after) if own is None else AfterRestore.REFUSE,
+            hold=part.hold,
+            forget_later=part.forgets_later and own is None,
         )
 
         def compile_at(parallelism: int) -> JobVersion:
@@ -239,19 +247,54 @@ class _JobProcess:
             compiled.stream_graph.settings.parallelism, job_graph, submission.text.pipeline, submission.text
         )
         rescaling = Rescaling(compile_at, partial(slots.check, cluster), partial(slots.start, cluster))
-        started = start_embedded(job_graph, cluster=cluster, state=options)
-        with RescalableJob(started, first, options, rescaling) as job:
-            self._control = _control(order, job, job_graph)
-            self._job = job
-            while (result := job.wait(_LOOK_MS)) is None:
-                status = job.status()
-                if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
-                    leases.close()
-                if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
-                    job.fail(problem)
-                if status.state is JobState.RUNNING and status.waits_for is None:
-                    slots.release_idle(cluster)
-            return JobProgress(job.status(), result)
+        try:
+            started = start_embedded(job_graph, cluster=cluster, state=options)
+            with RescalableJob(started, first, options, rescaling) as job:
+                return self._follow(order, job, part, slots, cluster, leases)
+        except FlowrunError as error:
+            part.end(error.message)
+            raise
+
+    def _follow(
+        self,
+        order: JobRunOrder,
+        job: RescalableJob,
+        part: JobPart,
+        slots: SessionJobSlots,
+        cluster: WorkerCluster,
+        leases: ExitStack,
+    ) -> JobProgress:
+        job_graph = job.job_graph
+        self._control = _control(order, job, job_graph)
+        self._job = job
+        while (result := job.wait(_LOOK_MS)) is None:
+            part.look(job)
+            status = job.status()
+            if _is_independent(status, takes_checkpoints=job_graph.settings.checkpoint is not None):
+                leases.close()
+            if job_graph.settings.memory_watch and (problem := memory_problem()) is not None:
+                job.fail(problem)
+            if status.state is JobState.RUNNING and status.waits_for is None:
+                slots.release_idle(cluster)
+        part.look(job)
+        part.end("it was cancelled")
+        return JobProgress(job.status(), result)
+
+
+def _part(
+    order: JobRunOrder,
+    compiled: CompiledPipeline | CompiledProgram,
+    files: JobFiles,
+    restored_from: str | None,
+) -> JobPart:
+    """What the job is in an upgrade. Raises JobFailedError: it was on trial, and its process was lost; StateError: that is over."""
+    job_graph, upgrade = compiled.job_graph, order.submission.upgrade
+    if upgrade:
+        folder = resolve(_directory(job_graph)) / job_slug(job_graph.name)
+        part = job_part(upgrade, folder, job_graph, SystemClock(), is_first_process=order.since_ms is None)
+        if part is not None:
+            return part
+    return part_of_itself(compiled, files, restored_from or order.submission.restore_from, SystemClock())
 
 
 def without_secrets(value: Value, kind: type[Value]) -> Value:

@@ -75,6 +75,7 @@ class JobSubmission:
         allow_non_restored: whether state of operators that the pipeline no longer has is dropped.
         committed_after: the value of an `AfterRestore`.
         slots: that it needs when it begins, so that workers can start while it is compiled; 0: that is known only then.
+        upgrade: the id of the upgrade that it is a part of, as the record in the job's folder tells; empty: it is a job by itself.
     """
 
     name: str
@@ -84,6 +85,7 @@ class JobSubmission:
     allow_non_restored: bool = False
     committed_after: str = "refuse"
     slots: int = 0
+    upgrade: str = ""
 
 
 @record
