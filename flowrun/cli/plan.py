@@ -20,7 +20,6 @@ from flowrun.cli.console import EXIT_BAD_INPUT, show_diagnostics
 
 if TYPE_CHECKING:
     from flowrun.runtime.checkpoint.comparison import Comparison, OperatorComparison
-    from flowrun.state.storage.locate import SnapshotPath
 
 _COLORS = {
     "kept": "green",
@@ -70,26 +69,27 @@ def plan(
     )
     comparison = compare(snapshot.metadata, compiled.job_graph)
     if output == "json":
-        click.echo(json.dumps(_as_json(comparison, snapshot, allow_non_restored_state), indent=2, ensure_ascii=False))
+        shown = {"from": snapshot.folder, **comparison_json(comparison, allow_non_restored_state)}
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
         show_diagnostics(compiled.warnings)
         click.echo(snapshot.folder)
         for line in comparison.lines(allow_non_restored_state):
-            click.echo(_colored(line))
+            click.echo(colored(line))
     if comparison.problems_unless(allow_non_restored_state):
         ctx.exit(EXIT_BAD_INPUT)
 
 
-def _colored(line: str) -> str:
+def colored(line: str) -> str:
     """The line with its first word in the colour of what it says."""
     word = line.split(maxsplit=1)[0].rstrip(":") if line.startswith("  ") else ""
     return line.replace(word, click.style(word, fg=_COLORS[word]), 1) if word in _COLORS else line
 
 
-def _as_json(comparison: Comparison, snapshot: SnapshotPath, allow: bool) -> dict[str, object]:
+def comparison_json(comparison: Comparison, allow: bool = False) -> dict[str, object]:
+    """A comparison as JSON values; `allow`: state of operators that are no longer there may be left behind."""
     return {
         "can_resume": not comparison.problems_unless(allow),
-        "from": snapshot.folder,
         "title": comparison.title,
         "operators": [_operator(o) for o in comparison.operators],
         "problems": [

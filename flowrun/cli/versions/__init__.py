@@ -1,0 +1,1 @@
+"""Commands that know versions of a pipeline: `apply`, `history` and `diff`."""
