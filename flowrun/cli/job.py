@@ -24,9 +24,11 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.cli.part_of_upgrade import ends_for_next, go_on_with_next, version_watch
 from flowrun.cli.report_file import check_report, write_report
 from flowrun.cli.rest_arguments import say_where
 from flowrun.cli.views.checkpoint_text import resume_command
+from flowrun.cli.views.view import View, view_of
 from flowrun.core.printable import printable
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
@@ -48,6 +50,7 @@ from flowrun.runtime.watchdog.memory_guard import memory_problem
 from flowrun.runtime.watchdog.watchdog import watched
 
 if TYPE_CHECKING:
+    from flowrun.cli.part_of_upgrade import PartOfUpgrade
     from flowrun.runners.compile import CompiledPipeline
     from flowrun.runners.program import CompiledProgram
     from flowrun.runners.recompiling import Recompiling
@@ -58,19 +61,6 @@ if TYPE_CHECKING:
 _REFRESH_MS = 250
 
 _log = logging.getLogger(__name__)
-
-
-class View(Protocol):
-    """Shows the progress of a job."""
-
-    @property
-    def shows_stopping(self) -> bool:
-        """Whether the view itself says that the job is stopping."""
-        ...
-
-    def update(self, status: JobStatus, *, stopping: bool = False) -> None:
-        """Show the present status; `stopping` says that the user asked for the end."""
-        ...
 
 
 class FollowedJob(ControllableJob, Protocol):
@@ -99,6 +89,7 @@ class JobRun:
         place: the options of `flowrun resume` that name where the job runs, if that is neither here nor in processes of this command.
         settle_ms: the job takes the slots of `cluster` that there are, as soon as their number stood still for so long; None: it needs
             those that it needs.
+        part: what the run is in an upgrade from one version to another; None: it is a run by itself.
     """
 
     compiled: CompiledPipeline | CompiledProgram
@@ -113,6 +104,7 @@ class JobRun:
     recompiling: Recompiling | str = "it is one of the jobs that a program runs"
     place: str = ""
     settle_ms: int | None = None
+    part: PartOfUpgrade | None = None
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -143,6 +135,8 @@ class JobRun:
             restore_from=None if self.restored is None else self.restored.folder,
             allow_non_restored_state=self.allow_non_restored,
             committed_after=AfterRestore(self.committed_after),
+            hold=None if self.part is None else self.part.hold,
+            forget_later=self.part is not None and self.part.forget_later,
         )
 
 
@@ -213,10 +207,24 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
             job = start_rescalable(run.compiled, run.state_options(), run.recompiling, place)
         except (StateError, SetupError) as error:  # nothing has run
             report_failure(error, show_traceback=show_traceback)
+            if run.part is not None:
+                run.part.failed(error)
             return Ending(EXIT_BAD_INPUT)
-        around, look = _around(run, job, place, door), _memory_watch(run, job)
+        memory, versions = _memory_watch(run, job), _version_watch(run, job)
+
+        def look() -> None:
+            memory()
+            versions()
+
+        around = _around(run, job, place, door)
         result = await_end(run, job, around, interruption, show_traceback=show_traceback, look=look)
-    return replace(report_end(run, result, interrupted=interruption.requested), signal=interruption.signal)
+        versions()
+    ending = replace(report_end(run, result, interrupted=interruption.requested), signal=interruption.signal)
+    if result is None or not ends_for_next(result):
+        return ending
+    secrets = None if run.cluster is not None or isinstance(run.recompiling, str) else run.recompiling.sent.secrets
+    code = None if run.part is not None else go_on_with_next(result, run.view, run.workers, secrets)
+    return ending if code is None else replace(ending, code=code)
 
 
 def await_end(
@@ -243,7 +251,9 @@ def await_end(
             return _follow(run, job, interruption, look)
     except JobFailedError as error:
         report_failure(error, show_traceback=show_traceback)
-        if not _could_not_restore(run, job.status(), error):
+        if run.part is not None:
+            run.part.failed(error)
+        elif not _could_not_restore(run, job.status(), error):
             _say_how_to_resume(run, _last_checkpoint(run, job.status()))
         return None
 
@@ -259,8 +269,9 @@ def report_end(run: JobRun, result: JobResult | None, *, interrupted: bool) -> E
 
         show_summary(result, run.source_ids)
     if result.stopped_at is not None:
-        _say_how_to_resume(run, result.stopped_at)
-    elif result.state is JobState.CANCELED:
+        if not ends_for_next(result):
+            _say_how_to_resume(run, result.stopped_at)
+    elif result.state is JobState.CANCELED and run.part is None:
         _say_how_to_resume(run, _last_checkpoint(run, result))
     was_interrupted = interrupted or result.state is JobState.CANCELED
     return Ending(EXIT_INTERRUPTED if was_interrupted else EXIT_OK, result)
@@ -307,7 +318,7 @@ def _workers(run: JobRun, board: JobBoard) -> Iterator[WorkerCluster | None]:
 def _follow(run: JobRun, job: FollowedJob, interruption: Interruption, look: Callable[[], None]) -> JobResult:
     interruption.attach(job)
     released = run.restored is None
-    with _view(run.view) if run.results is None else run.results as view:
+    with view_of(run.view) if run.results is None else run.results as view:
         interruption.is_shown = view is not None and view.shows_stopping
         while True:
             result = job.wait(_REFRESH_MS)
@@ -337,6 +348,11 @@ def _memory_watch(run: JobRun, job: RescalableJob) -> Callable[[], None]:
             job.fail(problem)
 
     return look if run.compiled.job_graph.settings.memory_watch else lambda: None
+
+
+def _version_watch(run: JobRun, job: RescalableJob) -> Callable[[], None]:
+    restored = None if run.restored is None else run.restored.folder
+    return version_watch(run.part, job, run.compiled, run.functions_from, restored)
 
 
 def _is_independent(run: JobRun, status: JobStatus) -> bool:
@@ -431,21 +447,6 @@ def _controlled(run: JobRun, job: RescalableJob, door: Door | None) -> Iterator[
         yield
     finally:
         endpoint.close()
-
-
-@contextmanager
-def _view(options: ViewOptions) -> Iterator[View | None]:
-    if options.quiet:
-        yield None
-    elif options.live or (options.live is None and sys.stderr.isatty()):
-        from flowrun.cli.views.live_view import LiveView
-
-        with LiveView() as view:
-            yield view
-    else:
-        from flowrun.cli.views.progress import ProgressLines
-
-        yield ProgressLines()
 
 
 def _last_checkpoint(run: JobRun, ended: JobStatus | JobResult) -> str | None:

@@ -38,6 +38,13 @@ COMMANDS = {
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
     "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),
     "rescale": ("flowrun.cli.control", "rescale", "Have a running job go on at another parallelism."),
+    "apply": (
+        "flowrun.cli.versions.apply",
+        "apply",
+        "Put a new version of a pipeline in the place of the one that runs.",
+    ),
+    "history": ("flowrun.cli.versions.history", "history", "List the versions of a pipeline that ran."),
+    "diff": ("flowrun.cli.versions.diff", "diff", "Say what differs in meaning between two versions of a pipeline."),
     "plan": ("flowrun.cli.plan", "plan", "Show what a savepoint means for a changed pipeline."),
     "state": ("flowrun.cli.state.group", "state", "Look inside checkpoints and savepoints: list, show, diff, query."),
     "dead-letters": (
@@ -54,6 +61,9 @@ COMMANDS = {
     "init": ("flowrun.cli.init", "init", "Make a small project that runs."),
 }
 
+HIDDEN_COMMANDS = {"run-version": ("flowrun.cli.versions.version_process", "run_version")}
+"""name → (module, attribute) of what flowrun starts itself."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands are listed in `COMMANDS` and imported on use."""
@@ -64,9 +74,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command's module."""
-        if cmd_name not in COMMANDS:
+        module, attribute = HIDDEN_COMMANDS.get(cmd_name) or COMMANDS.get(cmd_name, ("", ""))[:2]
+        if not module:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
@@ -79,7 +89,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest near matches for an unknown command."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and args[0] not in HIDDEN_COMMANDS and not args[0].startswith("-"):
             from flowrun.errors import did_you_mean
 
             ctx.fail(f"no such command '{args[0]}'; {did_you_mean(args[0], COMMANDS) or 'see flowrun --help'}")
