@@ -1,0 +1,170 @@
+"""Rows that come in and do not come out, and joins that give nothing: each once as the true cause, once not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowrun.runners.why.finding import Severity
+from tests.runners.why.jobs import ORDERS, PAYMENTS, Found, found_at_end, found_in, job_graph, one, order, payment
+
+pytestmark = pytest.mark.exhaustive
+
+SINK = "CREATE TABLE s (id BIGINT, n BIGINT) WITH ('connector' = 'blackhole');\n"
+PAID = "SELECT o.id, p.paid FROM orders o {kind} JOIN payments p ON o.user_id = p.payer {more};"
+BY_USER = """
+CREATE TABLE totals (u STRING, n BIGINT) WITH ('connector' = 'blackhole');
+INSERT INTO totals SELECT user_id, COUNT(*)
+FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY user_id, window_start, window_end;
+"""
+
+
+def at_end(
+    folder: Path, text: str, *, payments: list[dict] | None = None, orders: list[dict], **settings: str
+) -> Found:
+    sources = {"orders": {"p0": [[o] for o in orders]}, "payments": {"q0": [payments or []]}}
+    return found_at_end(job_graph(folder, text, sources, ends=True, **settings))
+
+
+def test_a_filter_that_lets_nothing_pass(tmp_path: Path) -> None:
+    text = ORDERS + SINK + "INSERT INTO s SELECT id, amount FROM orders WHERE amount > 5;"
+    cause = one(at_end(tmp_path, text, orders=[order(1, 1), order(2, 2)]), "filter")
+    assert cause.severity is Severity.BLOCKS
+    assert cause.text == "(amount > 5) was not true for 2 rows of 2."
+    assert (cause.figures["dropped"], cause.figures["records_in"]) == (2, 2)
+    told = one(at_end(tmp_path, text, orders=[order(1, 1), order(2, 2, amount=9)]), "filter")
+    assert told.severity is Severity.INFORMS
+    assert told.title.endswith("leaves out 50 % of its rows")
+    assert at_end(tmp_path, text, orders=[order(2, 2, amount=9)]) == {}
+
+
+def test_late_rows_are_counted(tmp_path: Path) -> None:
+    late = one(at_end(tmp_path, ORDERS + BY_USER, orders=[order(1, 10), order(2, 600), order(3, 20)]), "late_rows")
+    assert late.severity is Severity.LOSES
+    assert (late.figures["dropped"], late.figures["records_in"]) == (1, 3)
+    assert "1 row of 3 (33 %)" in late.text
+    assert "5.0 s late" in late.text
+    assert "late_rows" not in at_end(tmp_path, ORDERS + BY_USER, orders=[order(1, 10), order(2, 600)])
+
+
+def test_null_keys_that_an_inner_join_cannot_match(tmp_path: Path) -> None:
+    text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="", more="")
+    orders = [order(1, 1, None), order(2, 2), order(3, 3, None)]
+    told = one(at_end(tmp_path, text, orders=orders, payments=[payment(1, 1)]), "null_keys")
+    assert told.figures["dropped"] == 2
+    assert "A NULL equals nothing" in told.text
+    assert told.severity is Severity.LOSES
+    assert at_end(tmp_path, text, orders=[order(2, 2)], payments=[payment(1, 1)]) == {}
+
+
+def test_a_join_of_which_no_rows_match(tmp_path: Path) -> None:
+    text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="", more="")
+    found = at_end(tmp_path, text, orders=[order(1, 1, "ann")], payments=[payment(1, 1, "ANN"), payment(2, 2, "Bob")])
+    cause = one(found, "join_without_matches")
+    assert cause.severity is Severity.BLOCKS
+    assert (cause.figures["left_records"], cause.figures["right_records"]) == (1, 2)
+    assert "joined by user_id = payer" in cause.text
+    assert at_end(tmp_path, text, orders=[order(1, 1, "ann")], payments=[payment(1, 1, "ann")]) == {}
+
+
+def test_a_join_with_an_empty_side(tmp_path: Path) -> None:
+    text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="", more="")
+    cause = one(at_end(tmp_path, text, orders=[order(1, 1)], payments=[]), "join_side_empty")
+    assert cause.title.startswith("the right side of join")
+    assert "comes from source 'payments'" in cause.text
+    outer = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="LEFT", more="")
+    assert "join_side_empty" not in at_end(tmp_path, outer, orders=[order(1, 1)], payments=[])
+
+
+@pytest.mark.parametrize(("bought", "blocks"), [(10, True), (400, False)])
+def test_an_interval_that_holds_no_rows_of_both(tmp_path: Path, bought: int, blocks: bool) -> None:
+    interval = "AND p.pts BETWEEN o.ts AND o.ts + INTERVAL '1' MINUTE"
+    text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="", more=interval)
+    found = at_end(tmp_path, text, orders=[order(1, bought)], payments=[payment(1, 410)])
+    if blocks:
+        assert "does the interval or the window hold rows of both?" in str(one(found, "join_without_matches").remedy)
+    else:
+        assert found == {}
+
+
+def test_most_rows_of_a_window_join_without_a_match_are_told_of(tmp_path: Path) -> None:
+    text = (
+        ORDERS
+        + PAYMENTS
+        + SINK
+        + """
+    INSERT INTO s SELECT o.id, p.paid FROM
+     (SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) o JOIN
+     (SELECT * FROM TABLE(TUMBLE(TABLE payments, DESCRIPTOR(pts), INTERVAL '1' MINUTE))) p
+     ON o.user_id = p.payer AND o.window_start = p.window_start AND o.window_end = p.window_end;
+    """
+    )
+    orders = [order(1, 1, "ann"), order(2, 2, "bob"), order(3, 3, "cem")]
+    told = one(at_end(tmp_path, text, orders=orders, payments=[payment(1, 1)]), "join_unmatched_rows")
+    assert told.severity is Severity.INFORMS
+    assert (told.figures["side"], told.figures["unmatched"], told.figures["records_in"]) == ("left", 2, 3)
+    assert at_end(tmp_path, text, orders=orders[:1], payments=[payment(1, 1)]) == {}
+
+
+def test_rows_that_fail_and_are_skipped(tmp_path: Path) -> None:
+    text = ORDERS + SINK + "INSERT INTO s SELECT id, 10 / amount FROM orders;"
+    bad = at_end(tmp_path, text, orders=[order(1, 1, amount=0), order(2, 2)], on_error="skip")
+    told = one(bad, "bad_rows")
+    assert told.severity is Severity.LOSES
+    assert told.figures["skipped"] == 1
+    assert at_end(tmp_path, text, orders=[order(2, 2)], on_error="skip") == {}
+
+
+def test_a_job_that_fails_says_where_and_why(tmp_path: Path) -> None:
+    text = ORDERS + SINK + "INSERT INTO s SELECT id, 10 / amount FROM orders;"
+    cause = one(at_end(tmp_path, text, orders=[order(1, 1, amount=0)]), "failed")
+    assert cause.severity is Severity.BLOCKS
+    assert "division by zero" in cause.text
+
+
+def test_rows_with_null_where_a_sink_takes_none(tmp_path: Path) -> None:
+    text = (
+        ORDERS
+        + SINK.replace("n BIGINT", "n BIGINT NOT NULL")
+        + ("SET 'table.exec.sink.not-null-enforcer' = 'DROP'; INSERT INTO s SELECT id, amount FROM orders;")
+    )
+    orders = [order(1, 1), {**order(2, 2), "amount": None}]
+    told = one(at_end(tmp_path, text, orders=orders), "null_rows_dropped")
+    assert (told.figures["dropped"], told.severity) == (1, Severity.LOSES)
+    assert at_end(tmp_path, text, orders=orders[:1]) == {}
+
+
+def test_a_source_whose_rows_break_their_order(tmp_path: Path) -> None:
+    text = """name: disorder
+sources:
+  orders:
+    connector: datagen
+    schema: {id: BIGINT, user_id: STRING, amount: BIGINT, ts: TIMESTAMP(3)}
+    watermark: {column: ts, type: monotonous, on_disorder: warn}
+steps:
+  totals:
+    from: orders
+    key_by: [user_id]
+    window: {type: tumbling, size: 1m}
+    aggregate: [COUNT(*) AS n]
+sinks:
+  out: {from: totals, connector: blackhole}
+"""
+    found = at_end(tmp_path, text, orders=[order(1, 600), order(2, 5)])
+    assert one(found, "out_of_order").figures["records"] == 1
+    assert one(found, "late_rows").figures["dropped"] == 1
+    assert at_end(tmp_path, text, orders=[order(1, 5), order(2, 600)]) == {}
+
+
+def test_state_whose_time_to_live_is_over(tmp_path: Path) -> None:
+    text = (
+        ORDERS + PAYMENTS + SINK + "SET 'table.exec.state.ttl' = '1 ms'; INSERT INTO s " + PAID.format(kind="", more="")
+    )
+    sources = {"orders": {"p0": [[order(i, i)] for i in range(40)]}, "payments": {"q0": [[payment(1, 1, "nobody")]]}}
+    found = found_at_end(job_graph(tmp_path, text, sources, ends=True))
+    if "expired" in found:  # so quick a run that nothing expires is no failure of what is told
+        assert one(found, "expired").figures["ttl_ms"] == 1
+    del sources["payments"]
+    text = text.replace("SET 'table.exec.state.ttl' = '1 ms';", "")
+    assert "expired" not in found_in(job_graph(tmp_path, text, {**sources, "payments": {"q0": [[]]}}), {"orders": 40})
