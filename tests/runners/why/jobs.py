@@ -50,6 +50,8 @@ class Partitions:
     schema: Schema
     partitions: Mapping[str, Sequence[Rows]] = field(hash=False)
     ends: bool = False
+    batches: list[int] = field(default_factory=lambda: [1 << 30], hash=False)
+    """One number: so many batches of each partition may come by now."""
     delivery = Delivery.EXACTLY_ONCE
 
     @property
@@ -76,10 +78,12 @@ class _Reader:
             self._context.request_split()
 
     def poll(self, output: SourceOutput) -> InputStatus:
-        sent = False
+        sent = waits = False
         for name, at in list(self._at.items()):
             batches = self._source.partitions[name]
-            if at < len(batches):
+            if self._source.batches[0] <= at < len(batches):
+                waits = True
+            elif at < len(batches):
                 self._at[name], sent = at + 1, True
                 if batches[at]:
                     output.emit(RecordBatch(rows_of(self._source.schema, batches[at])), name)
@@ -87,6 +91,10 @@ class _Reader:
                 del self._at[name]
         if sent:
             return InputStatus.MORE_AVAILABLE
+        if waits:
+            self._context.processing_time.register(
+                self._context.processing_time.now_ms() + 5, lambda _: self._context.notify_available()
+            )
         ended = self._source.ends and self._no_more and not self._at
         return InputStatus.END_OF_INPUT if ended else InputStatus.NOTHING_AVAILABLE
 
@@ -126,9 +134,15 @@ def clock_text(seconds: int) -> str:
 
 
 def job_graph(
-    folder: Path, text: str, sources: Mapping[str, Mapping[str, Sequence[Rows]]], *, ends: bool = False, **settings: str
+    folder: Path,
+    text: str,
+    sources: Mapping[str, Mapping[str, Sequence[Rows]]],
+    *,
+    ends: bool = False,
+    batches: list[int] | None = None,
+    **settings: str,
 ) -> JobGraph:
-    """The job of a script, its sources replaced by partitions."""
+    """The job of a script, its sources replaced by partitions; `batches`: one number, how many of each may come."""
     file = folder / ("job.yaml" if text.startswith("name:") else "job.sql")
     file.write_text(text)
     graph = compile_file(
@@ -140,7 +154,7 @@ def job_graph(
         for operator in vertex.operators:
             name, factory = operator.name.removeprefix("Source: "), operator.factory
             if isinstance(factory, SourceOperatorFactory) and name in sources:
-                source = Partitions(factory.source.schema, sources[name], ends)
+                source = Partitions(factory.source.schema, sources[name], ends, batches or [1 << 30])
                 operators.append(replace(operator, factory=replace(factory, source=source), source=source))
             else:
                 operators.append(operator)
