@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from flowrun.core.record import record
 from flowrun.runners.control import Json, Order
+from flowrun.runners.why.finding import Finding
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 from flowrun.runtime.checkpoint.records import CheckpointRecord
 from flowrun.runtime.job_details import ExchangeDescription, FailureRecord, JobDetails, OperatorDescription, Setting
@@ -221,6 +222,19 @@ class Exceptions:
     """The last failures of a job, oldest first: each with its causes, and what was restarted because of it."""
 
     failures: tuple[FailureRecord, ...]
+
+
+@record
+class Findings:
+    """Why nothing comes out of a job, or slowly.
+
+    Attributes:
+        summary: what they amount to; if nothing is wrong, by what one sees that.
+        findings: the worst first.
+    """
+
+    summary: str
+    findings: tuple[Finding, ...]
 
 
 @record

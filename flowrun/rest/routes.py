@@ -12,6 +12,7 @@ from flowrun.rest.answers import (
     Checkpoints,
     Configuration,
     Exceptions,
+    Findings,
     Graph,
     GraphVertex,
     Health,
@@ -96,6 +97,15 @@ def _text(call: Call) -> JobDocument:
     if document is None:
         raise Refused(404, "the text of the job is not known here")
     return document
+
+
+def _why(call: Call) -> Findings:
+    from flowrun.runners.why.rules import findings
+    from flowrun.runners.why.summary import summary
+
+    details = call.job.details()
+    found = findings(details)
+    return Findings(summary(details, found), found)
 
 
 def _logs(call: Call) -> LogLines:
@@ -201,6 +211,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", f"{_JOB}/vertices/{{vertex}}", "A vertex with each of its subtasks: rows, watermarks, back pressure.",
         _vertex, VertexDetails, fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+    ),
+    Route(
+        "GET", f"{_JOB}/why", "Why nothing comes out, or slowly: findings, the worst first.", _why, Findings,
+        fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
     Route(
         "GET", f"{_JOB}/checkpoints", "Checkpoints and savepoints: sizes and durations, by vertex and operator.",

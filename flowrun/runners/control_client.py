@@ -25,6 +25,10 @@ class JobClient:
         """The job at this moment, as `JobControl.describe` gives it."""
         return self._request("GET", self._path)
 
+    def why(self) -> Mapping[str, Json]:
+        """Findings about the job at this moment, as JSON: `summary` and `findings` (see `flowrun.runners.why.finding`)."""
+        return self._request("GET", f"{self._path}/why")
+
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
     ) -> str:

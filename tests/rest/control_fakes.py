@@ -129,6 +129,7 @@ def controlled(
     folder: Path,
     *,
     name: str = "orders",
+    file: str | None = None,
     checkpoints: bool = True,
     savepoints: str | None = None,
     document: JobDocument | None = None,
@@ -138,7 +139,7 @@ def controlled(
     endpoint = open_endpoint(
         job,
         name=name,
-        file=f"{name}.yaml",
+        file=file or f"{name}.yaml",
         sources=frozenset({"s"}),
         checkpoints=checkpoints,
         savepoints=savepoints,

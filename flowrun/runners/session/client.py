@@ -179,6 +179,12 @@ class ClusterJobClient:
         """See `JobClient.describe`."""
         return self.client.describe_job(self.entry.job_id)
 
+    def why(self) -> Mapping[str, Json]:
+        """See `JobClient.why`."""
+        from flowrun.runners.why.summary import why_as_json
+
+        return why_as_json(self.client.job_details(self.entry.job_id))
+
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
     ) -> str:
