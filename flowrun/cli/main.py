@@ -54,6 +54,7 @@ COMMANDS = {
         "List, show and replay records that a pipeline could not read.",
     ),
     "validate": ("flowrun.cli.validate", "validate", "Check a pipeline without running it; reports all problems."),
+    "sql": ("flowrun.cli.sql.command", "sql", "A shell for SQL."),
     "preview": ("flowrun.cli.preview", "preview", "Show what a pipeline makes of a sample of its real input."),
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),

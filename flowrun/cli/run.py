@@ -163,7 +163,7 @@ def run(
     if from_savepoint is not None:
         compiled, job = _restoring(ctx, compiled, job, from_savepoint, file, (given, values))
     if cluster is None:
-        ctx.exit(_run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
+        ctx.exit(run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
     from flowrun.cli.cluster_job import run_on_cluster
 
     ctx.exit(run_on_cluster(job, given, values, cluster, detach=detach, show_traceback=ctx.obj["traceback"]).code)
@@ -232,7 +232,7 @@ def _run_as_batch(compiled: CompiledPipeline, options: SparkOptions, view: ViewO
     return run_batch_job(compiled, options, view, form)
 
 
-def _run_with_results(job: JobRun, plan: Plan, form: str | None, *, show_traceback: bool) -> int:
+def run_with_results(job: JobRun, plan: Plan, form: str | None, *, show_traceback: bool) -> int:
     """Run a job while the rows of a SELECT are shown as is wanted; gives the exit code."""
     from flowrun.cli.job import run_job
 

@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 
 from flowrun.core.record import record
+from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
@@ -31,6 +32,8 @@ class LoadedPipeline:
     outputs: tuple[str, ...] = ()
     catalog_tables: Mapping[str, str] = field(default_factory=dict)
     """What catalogs said of the tables that a script names: statements that declare them, by full name."""
+    tables: Mapping[str, Schema] = field(default_factory=dict)
+    """The tables and views that a script declares, with their columns."""
 
 
 def load_pipeline(
@@ -153,7 +156,7 @@ def _load_script(
     )
     if read is None:
         raise PipelineError(diagnostics.found)
-    return LoadedPipeline(read.plan, diagnostics.found, read.outputs, read.found)
+    return LoadedPipeline(read.plan, diagnostics.found, read.outputs, read.found, read.tables)
 
 
 def _read(path: Path) -> str:

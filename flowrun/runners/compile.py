@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
+from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
 from flowrun.frontend.pipeline import LoadedPipeline, bounded_nesting, load_pipeline, load_text
 from flowrun.frontend.source_text import SourceText
@@ -54,6 +55,7 @@ class CompiledPipeline:
         warnings: what was found on the way that does not stop it.
         text: what checkpoints keep of it.
         outputs: what statements of a script answer, to be shown before anything runs.
+        tables: what a script declares, with the columns.
     """
 
     plan: Plan
@@ -64,6 +66,7 @@ class CompiledPipeline:
     warnings: tuple[Diagnostic, ...]
     text: PipelineText
     outputs: tuple[str, ...] = ()
+    tables: Mapping[str, Schema] = field(default_factory=dict)
 
     @property
     def runs(self) -> bool:
@@ -262,7 +265,9 @@ def _planned(path: Path, loaded: LoadedPipeline, text: PipelineText) -> Compiled
     warnings = loaded.diagnostics
     if settings.mode != BATCH:  # a batch has no late rows
         warnings += _shown(superseded_rows(optimised), loaded.plan, path)
-    return CompiledPipeline(loaded.plan, optimised, sinks, stream_graph, job_graph, warnings, text, loaded.outputs)
+    return CompiledPipeline(
+        loaded.plan, optimised, sinks, stream_graph, job_graph, warnings, text, loaded.outputs, loaded.tables
+    )
 
 
 def _check_changelogs(plan: Plan, path: Path) -> None:

@@ -180,6 +180,11 @@ class CatalogView:
     window_columns: tuple[str, ...] = ()
 
 
+def columns_of(relation: CatalogTable | CatalogView) -> Schema:
+    """The columns that queries see."""
+    return relation.node.schema if isinstance(relation, CatalogView) else relation.schema
+
+
 class ForeignTables(Protocol):
     """Gives the tables of catalogs that a script has created."""
 

@@ -22,6 +22,7 @@ from flowrun.frontend.sql.catalog import (
     CatalogTable,
     CatalogView,
     NoticedError,
+    columns_of,
 )
 from flowrun.frontend.sql.grammar.tokens import is_mark, is_name, is_quoted, scan
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
@@ -62,6 +63,8 @@ class ReadScript:
     outputs: tuple[str, ...] = ()
     found: Mapping[str, str] = field(default_factory=dict)
     """What catalogs said of the tables that the script names: see `ScriptCatalogs.found`."""
+    tables: Mapping[str, Schema] = field(default_factory=dict)
+    """The tables and views that the script has declared and not dropped, with their columns."""
 
 
 def read_script(
@@ -211,7 +214,8 @@ class _Script:
             plan = with_letter_sinks(plan, self._tables, self._script, self._expressions.constant, self._diagnostics)
         if plan is None or self._diagnostics.has_errors:
             return None
-        return ReadScript(plan, tuple(self._outputs), self._catalogs.found)
+        tables = {name: columns_of(relation) for name, relation in self._catalog.relations.items()}
+        return ReadScript(plan, tuple(self._outputs), self._catalogs.found, tables)
 
     def _keep_settings(self) -> None:
         """The settings as they are now are those of the job; it is one job, which has each setting once."""
