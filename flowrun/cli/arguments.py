@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from flowrun.cli.logs import LogOptions, log_options
 from flowrun.core.cores import usable_cores
 from flowrun.core.record import record
 from flowrun.masking import learn_secret
@@ -128,10 +129,10 @@ def view_options(command: F) -> F:
     """Add the options that say what a run shows of itself; the command gets them as one argument `view` (a `ViewOptions`)."""
 
     @functools.wraps(command)
-    def with_view(*args: Any, quiet: bool, log_level: str, live: bool | None, report: Path | None, **rest: Any) -> Any:
-        return command(*args, view=ViewOptions(quiet, log_level, live, report), **rest)
+    def with_view(*args: Any, quiet: bool, log: LogOptions, live: bool | None, report: Path | None, **rest: Any) -> Any:
+        return command(*args, view=ViewOptions(quiet, log, live, report), **rest)
 
-    decorated: Any = with_view
+    decorated: Any = log_options()(with_view)
     for decorate in (
         click.option(
             "--report",
@@ -139,13 +140,6 @@ def view_options(command: F) -> F:
             help="Write the final figures to a JSON file.",
         ),
         click.option("--live/--no-live", default=None, help="Live view or plain lines; by default live on a terminal."),
-        click.option(
-            "--log-level",
-            type=click.Choice(("debug", "info", "warning", "error")),
-            default="warning",
-            show_default=True,
-            help="Of the log on standard error.",
-        ),
         click.option("-q", "--quiet", is_flag=True, help="Only errors, and what the pipeline itself prints."),
     ):
         decorated = decorate(decorated)
@@ -187,14 +181,14 @@ class ViewOptions:
 
     Attributes:
         quiet: whether only errors are shown.
-        log_level: the level of the log on standard error.
+        log: how it logs.
         live: whether there is a live view instead of plain lines; None: there is one on a terminal.
         report: the file that the final figures are written to; None: there is none.
         rest: where its page and REST API listen besides; None: nowhere.
     """
 
     quiet: bool
-    log_level: str
+    log: LogOptions
     live: bool | None
     report: Path | None
     rest: DoorOptions | None = None

@@ -86,7 +86,7 @@ def backfill(
     if dry_run:
         _show_preview(compiled, wanted)
         ctx.exit(EXIT_OK)
-    options = spark.options(view.log_level, parallelism)
+    options = spark.options(view.log.level, parallelism)
     report = run_shown(
         lambda listener: run_backfill(compiled, wanted, options, listener=listener), compiled.optimised, view, form
     )

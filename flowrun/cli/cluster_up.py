@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import signal
 import sys
@@ -25,6 +24,7 @@ from flowrun.cli.cluster_arguments import (
     AddressType,
     cluster_credentials,
 )
+from flowrun.cli.logs import LogOptions, log_options, start_log
 from flowrun.cli.rest_arguments import door_options, rest_address_option
 from flowrun.core.record import record
 
@@ -60,6 +60,7 @@ def cluster() -> None:
 @STATE
 @HANG_TIMEOUT
 @rest_address_option
+@log_options()
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.pass_context
 def up(
@@ -74,6 +75,7 @@ def up(
     rest_address: Address | None,
     token_file: Path | None,
     quiet: bool,
+    log: LogOptions,
 ) -> None:
     """Start a job manager and task managers, and keep them until Ctrl-C.
 
@@ -87,7 +89,7 @@ def up(
 
     if isinstance(listen, TcpAddress) and listen.port == 0:
         raise click.BadParameter("name a port: task managers are told it before it is chosen", param_hint="--listen")
-    logging.basicConfig(level="WARNING", stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log(log)
     tune_process()
     credentials = cluster_credentials(secret_file, tls, create=True)
     warm_up()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
@@ -24,12 +23,13 @@ from flowrun.cli.console import (
     show_diagnostics,
 )
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.cli.logs import start_log
 from flowrun.cli.part_of_upgrade import ends_for_next, go_on_with_next, version_watch
 from flowrun.cli.report_file import check_report, write_report
 from flowrun.cli.rest_arguments import say_where
 from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.cli.views.view import View, view_of
-from flowrun.core.printable import printable
+from flowrun.core.log_context import logging_for_job
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, JobFailedError, SetupError, StateError
 from flowrun.rest.doors import Door, close_doors, open_door
@@ -38,7 +38,6 @@ from flowrun.runners.control import ControllableJob
 from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.job_document import document_of
 from flowrun.runners.pipeline_text import functions_folder
-from flowrun.runners.recent_logs import keep_recent_logs
 from flowrun.runners.registry import new_token
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
@@ -140,25 +139,15 @@ class JobRun:
         )
 
 
-class _LogFormatter(logging.Formatter):
-    """Makes messages printable: names and data in them may hold control sequences for a terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
 def prepare(view: ViewOptions) -> None:
     """Set up the log and the process.
 
     Raises:
-        click.BadParameter: the report could not be written when the job is done.
+        click.BadParameter: the log cannot be written, or the report could not be when the job is done.
     """
     from flowrun.runtime.process import tune_process
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=view.log_level.upper(), handlers=[handler])
-    keep_recent_logs()
+    start_log(view.log)
     if view.report is not None:
         check_report(view.report)
     tune_process()
@@ -336,7 +325,12 @@ def _follow(run: JobRun, job: FollowedJob, interruption: Interruption, look: Cal
 @contextmanager
 def _around(run: JobRun, job: RescalableJob, place: JobPlace, door: Door | None) -> Iterator[None]:
     """A context in which a job of this process can be controlled from other terminals; at its end the job is over."""
-    with job, _controlled(run, job, door), reacting(job, run.recompiling, place, run.settle_ms):
+    with (
+        logging_for_job(job.job_id, run.compiled.job_graph.name),
+        job,
+        _controlled(run, job, door),
+        reacting(job, run.recompiling, place, run.settle_ms),
+    ):
         yield
 
 

@@ -110,7 +110,7 @@ def resume(
         workers=workers, recompiling=recompiling(compiled, given, values, kept_functions),
     )  # fmt: skip
     if on_spark is not None:
-        options = on_spark.options(spark.options(view.log_level))
+        options = on_spark.options(spark.options(view.log.level))
         ctx.exit(run_job_on_spark(run, given, values, options, show_traceback=ctx.obj["traceback"]))
     if cluster is not None:
         from flowrun.cli.cluster_job import run_on_cluster

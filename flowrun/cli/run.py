@@ -114,7 +114,7 @@ def run(
             ("--cluster", cluster),
         )  # fmt: skip
         stream = SparkRun(
-            file, given, values, view, spark.options(view.log_level), on_spark, from_savepoint,
+            file, given, values, view, spark.options(view.log.level), on_spark, from_savepoint,
             allow_non_restored_state, committed_after,
         )  # fmt: skip
         ctx.exit(run_on_spark(stream, show_traceback=ctx.obj["traceback"]))
@@ -150,7 +150,7 @@ def run(
             ("--detach", detach),
             ("--rest", view.rest),
         )
-        ctx.exit(_run_as_batch(compiled, spark.options(view.log_level, parallelism), view, form))
+        ctx.exit(_run_as_batch(compiled, spark.options(view.log.level, parallelism), view, form))
     refuse_spark(spark)
     job = JobRun(
         compiled,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from flowrun.cli.cluster_arguments import SECRET_FILE, TLS, AddressType, cluster_credentials
+from flowrun.cli.logs import LogOptions, log_options, start_log
 
 if TYPE_CHECKING:
     from flowrun.runtime.rpc.address import Address
@@ -50,13 +49,7 @@ _ANY_HOST = ("", "0.0.0.0", "::")
     show_default=True,
     help="How long a job manager is looked for, at the beginning and after each job.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(("debug", "info", "warning", "error")),
-    default="info",
-    show_default=True,
-    help="Of the log on standard error.",
-)
+@log_options("info")
 def taskmanager(
     job_managers: tuple[Address, ...],
     slots: int | None,
@@ -65,7 +58,7 @@ def taskmanager(
     tls: Path | None,
     compression: str,
     patience: str,
-    log_level: str,
+    log: LogOptions,
 ) -> None:
     """Join a job manager, run subtasks of its pipeline, and look for the next one when it is gone.
 
@@ -89,9 +82,7 @@ def taskmanager(
         patience_s = parse_duration_ms(patience) / 1000
     except ValueError as error:
         raise click.BadParameter(f"'{patience}' is no duration: {error}", param_hint="--patience") from None
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    start_log(log)
     tune_process()
     warm_up()
     credentials = cluster_credentials(secret_file, tls)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from flowrun.core.recent_logs import LogLines
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, StateError
 from flowrun.rest.served import ServedJob
 from flowrun.runners.control import Json, Order
 from flowrun.runners.job_document import JobDocument
-from flowrun.runners.recent_logs import LogLines
 from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.cluster.job_files import NO_FILES

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from flowrun.core.recent_logs import LogLines
 from flowrun.errors import ClusterError, StateError
 from flowrun.rest.answers import (
     Checkpoints,
@@ -31,7 +32,6 @@ from flowrun.rest.refusals import Refused
 from flowrun.rest.route import TEXT_BODY_BYTES, Call, Parameter, Route
 from flowrun.rest.texts import Preview, SubmitRequest, Submitted, TextRequest, Validation
 from flowrun.runners.job_document import JobDocument
-from flowrun.runners.recent_logs import LogLines
 from flowrun.runtime.job_details import JobDetails, VertexDetails
 from flowrun.runtime.lifecycle import JobState
 

@@ -10,10 +10,10 @@ import threading
 from typing import Protocol
 
 from flowrun.core.clock import Clock
+from flowrun.core.recent_logs import RECENT_LOGS, LogLines
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runners.job_document import JobDocument
-from flowrun.runners.recent_logs import RECENT_LOGS, LogLines
 from flowrun.runners.registry import JobEntry
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from flowrun.core.clock import Clock
+from flowrun.core.recent_logs import LogLine
 from flowrun.core.record import record
 from flowrun.runtime.metrics import MetricRegistry, TimeUse
 
@@ -36,9 +37,15 @@ class ScopeReport:
 
 @record
 class MetricsReport:
-    """All metrics of one job in one process."""
+    """All metrics of one job in one process.
+
+    Attributes:
+        scopes: of the job's subtasks and operators.
+        logs: what the process has logged since the last report.
+    """
 
     scopes: tuple[ScopeReport, ...] = ()
+    logs: tuple[LogLine, ...] = ()
 
 
 def read_report(registry: MetricRegistry) -> MetricsReport:

@@ -14,13 +14,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from flowrun.core.recent_logs import RECENT_LOGS, RecentLogs
 from flowrun.masking import learn_secret
 from flowrun.rest.endpoint import JobEndpoint
 from flowrun.rest.openapi import openapi_document
 from flowrun.rest.routes import ROUTES
 from flowrun.runners.control import Order
 from flowrun.runners.job_document import document_of
-from flowrun.runners.recent_logs import RECENT_LOGS, RecentLogs
 from flowrun.runtime.job_details import FailureRecord, JobDetails, RestartedSubtasks
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.rpc.error_values import error_to_value

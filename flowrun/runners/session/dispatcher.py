@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from flowrun.api.source import JsonValue
+from flowrun.core.recent_logs import LogLines
 from flowrun.errors import ClusterError, FencingError, JobFailedError, StateError
 from flowrun.runners.control import Order
 from flowrun.runners.job_document import JobDocument
-from flowrun.runners.recent_logs import LogLines
 from flowrun.runners.session.dispatched_job import DispatchedJob
 from flowrun.runners.session.job_store import JobStore, StoredJob
 from flowrun.runners.session.messages import (

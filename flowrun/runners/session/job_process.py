@@ -15,6 +15,8 @@ import msgspec
 
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import SystemClock
+from flowrun.core.log_context import log_for_job
+from flowrun.core.recent_logs import RECENT_LOGS, LogLines, keep_recent_logs
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, FlowrunError, JobFailedError, StateError
 from flowrun.graph.fingerprint import check_fingerprint
@@ -24,7 +26,6 @@ from flowrun.runners.control import JobControl, Order
 from flowrun.runners.embedded import JobStateOptions, start_embedded
 from flowrun.runners.job_document import JobDocument, document_of
 from flowrun.runners.job_text import compile_text
-from flowrun.runners.recent_logs import RECENT_LOGS, LogLines, keep_recent_logs
 from flowrun.runners.recompiling import at_parallelism
 from flowrun.runners.registry import new_entry
 from flowrun.runners.rescaling import JobVersion, RescalableJob, Rescaling
@@ -103,6 +104,7 @@ def run_job_process(plan: JobProcessPlan, name: str) -> NoReturn:
     own = Introduction(JOB_MANAGER_ROLE, name)
     connection = RpcConnection(open_link(plan.dispatcher, own, Purpose.CONTROL, plan.dispatcher_credentials))
     keep_recent_logs()
+    RECENT_LOGS.begin_anew()
     process = _JobProcess(plan, connection)
     connection.on_close(
         lambda _: os._exit(1)
@@ -131,6 +133,7 @@ class _JobProcess:
 
     def run(self, order: JobRunOrder, jobs: JobsGateway) -> JobProgress:
         """Run the job to its end; gives how it ended."""
+        log_for_job(order.job_id, order.submission.name)
         self._begin = JobStatus(order.job_id, order.submission.name, JobState.CREATED, time.monotonic_ns(), 0, ())
         try:
             with ExitStack() as leases:

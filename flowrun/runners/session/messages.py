@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from flowrun.api.source import JsonValue
+from flowrun.core.recent_logs import LogLines
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.runners.control import Order
 from flowrun.runners.job_document import JobDocument
-from flowrun.runners.recent_logs import LogLines
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus

@@ -10,6 +10,7 @@ from functools import partial
 
 from flowrun.api.source import Split
 from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.recent_logs import RECENT_LOGS
 from flowrun.errors import ClusterError
 from flowrun.runtime.cluster.job_files import NO_FILES, JobFiles
 from flowrun.runtime.cluster.resource_manager import ConnectedWorker, ResourceManager
@@ -193,6 +194,8 @@ class JobWorkers:
     def report_metrics(self, worker: str, report: MetricsReport) -> None:
         """See `JobObserverGateway`; comes from the reader threads of connections."""
         self._metrics.add(worker, report)
+        if report.logs:
+            RECENT_LOGS.add(report.logs)
 
     def _open(self, worker: ConnectedWorker) -> None:
         with self._lock:

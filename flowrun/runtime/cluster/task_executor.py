@@ -13,6 +13,8 @@ from pathlib import Path
 from flowrun.api.source import Split
 from flowrun.core.clock import ForwardClock
 from flowrun.core.elements import CheckpointBarrier
+from flowrun.core.log_context import log_for_job
+from flowrun.core.recent_logs import RECENT_LOGS
 from flowrun.errors import ConnectionOverError, InternalError
 from flowrun.graph.execution_graph import build_execution_graph
 from flowrun.graph.fingerprint import check_fingerprint
@@ -160,6 +162,7 @@ class TaskExecutor:
         job_graph = _with_key_groups(self._graphs(opening, files.read_file), opening)
         check_fingerprint(job_graph, opening.fingerprint)
         self._clock.not_before(opening.not_before_ms)
+        log_for_job(opening.job_id, opening.job_name)
         if opening.storage is None:
             raise InternalError(f"job '{opening.job_name}' was opened without a place for its snapshots")
         if job_graph.settings.checkpoint is not None:
@@ -253,7 +256,7 @@ class _HostedJob:
         self.executor.end(stuck, keep_files=keep_files)
         with suppress(OSError, ValueError):  # nobody reads it any more
             sys.stdout.flush()  # what functions have printed without a line's end: this process may be killed from now on
-        return read_report(self._metrics)
+        return _report_of(self._metrics)
 
     def _report_later(self) -> None:
         if not self._closed:
@@ -262,8 +265,13 @@ class _HostedJob:
     def _report_now(self) -> None:
         if not self._closed:
             with suppress(ConnectionOverError):  # this process is about to end
-                self._report(read_report(self._metrics))
+                self._report(_report_of(self._metrics))
             self._report_later()
+
+
+def _report_of(metrics: MetricRegistry) -> MetricsReport:
+    """The metrics now, and what was logged here."""
+    return replace(read_report(metrics), logs=RECENT_LOGS.take_untold())
 
 
 class _JobMasterOfSubtasks:
@@ -289,7 +297,7 @@ class _JobMasterOfSubtasks:
         """See `JobMasterGateway`."""
         with suppress(ConnectionOverError):
             if update.state.is_terminal:
-                self._report(read_report(self._metrics))
+                self._report(_report_of(self._metrics))
             self._job_master.update_task(update)
 
     def request_split(self, request: SplitRequest) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from flowrun.core.clock import ForwardClock, SystemClock
+from flowrun.core.log_context import log_as_worker
+from flowrun.core.recent_logs import RECENT_LOGS
 from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
 from flowrun.runtime.cluster.task_executor import JobGraphs, TaskExecutor
@@ -122,6 +124,8 @@ def serve_job_manager(link: Link, offer: WorkerOffer, name: str) -> str:
     Raises:
         ClusterError: the address of the data server is taken.
     """
+    log_as_worker(name)
+    RECENT_LOGS.begin_anew()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     pa.set_cpu_count(1)  # subtasks are the parallelism, as in the embedded runner
     _print_whole_lines()

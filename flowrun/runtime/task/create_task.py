@@ -126,6 +126,7 @@ def create_task(
         tuple(partitions),
         tuple(gates),
         own_metrics,
+        graph.job_graph.name,
         time,
         activity,
     )

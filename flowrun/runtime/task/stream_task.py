@@ -20,6 +20,7 @@ from flowrun.api.source import Split
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarker
+from flowrun.core.log_context import LogContext, log_for_subtask
 from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError, UnsupportedPlanError
 from flowrun.graph.execution_graph import ExecutionVertex
@@ -68,6 +69,7 @@ class TaskParts:
         partitions: in the order of the vertex's partitions; the task finishes or releases them.
         gates: one a logical input; the task releases them.
         metrics: of the subtask.
+        job_name: for its log.
         time: the account of how it spends its time.
         activity: where it notes what it is doing.
     """
@@ -82,6 +84,7 @@ class TaskParts:
     partitions: tuple[ResultPartition, ...]
     gates: tuple[InputGate, ...]
     metrics: ScopedMetrics
+    job_name: str
     time: TimeAccount
     activity: SubtaskActivity
 
@@ -128,11 +131,21 @@ class StreamTask:
         self._was_finished = deployment.restored is not None and deployment.restored.finished
         self._ended = False
         self._input: TaskInput | None = None
+        self._log_context = LogContext(
+            deployment.job_id,
+            parts.job_name,
+            self.vertex.job_vertex.name,
+            self.vertex.subtask,
+            self.vertex.job_vertex.parallelism,
+            deployment.attempt_id,
+            deployment.worker or None,
+        )
         self.thread = threading.Thread(target=self.run, name=self.vertex.name, daemon=True)
 
     def run(self) -> None:
         """Live from beginning to end on the calling thread; tells the job master of every state, the last one after all is closed."""
         failure: BaseException | None = None
+        log_for_subtask(self._log_context)
         self._activity.begin()
         try:
             self._tell(ExecutionState.INITIALIZING)
