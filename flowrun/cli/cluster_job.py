@@ -12,7 +12,7 @@ from flowrun.cli.cluster_arguments import ClusterOptions
 from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, report_failure, say
 from flowrun.cli.interruption import stop_on_signals
 from flowrun.cli.job import Ending, JobRun, announce, await_end, report_end
-from flowrun.cli.running_jobs import SHORT_ID
+from flowrun.cli.views.figures import SHORT_ID
 from flowrun.errors import SetupError, StateError
 from flowrun.runners.job_text import sent_job
 from flowrun.runners.session.client import ClusterClient, ClusterJob, job_submission

@@ -12,8 +12,11 @@ from typing import Any, TextIO
 from flowrun.core.printable import printable
 from flowrun.masking import masked
 
-_OURS = re.compile(r"(\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl]|\x1b\[H|\r(?=\n|\x1b\[2K)|\r\n)")
+_MOVES = r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl]|\x1b\[H|\r(?=\n|\x1b\[2K)|\r\n"
+_OURS = re.compile(f"({_MOVES})")
 """Colours and the movements of a live view: the only control sequences that click and rich write."""
+_OF_A_SCREEN = re.compile(rf"({_MOVES}|\x1b\[\?1049[hl])")
+"""And those that begin and end a screen of its own."""
 
 
 class GuardedStream:
@@ -25,6 +28,8 @@ class GuardedStream:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
+        self.passes = _OURS
+        """The control sequences that a terminal gets."""
 
     def write(self, text: str) -> int:
         """Write a text; gives its length.
@@ -36,7 +41,7 @@ class GuardedStream:
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         shown = masked(text)
         if self._terminal and not shown.isprintable():
-            shown = "".join(part if i % 2 else printable(part) for i, part in enumerate(_OURS.split(shown)))
+            shown = "".join(part if i % 2 else printable(part) for i, part in enumerate(self.passes.split(shown)))
         self._stream.write(shown)
         return len(text)
 
@@ -65,6 +70,20 @@ def open_closed_streams() -> None:
                 os.close(opened)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+@contextmanager
+def own_screen_allowed() -> Iterator[None]:
+    """A context in which standard output may have a screen of its own: who draws on it prints no data as it is."""
+    stream = sys.stdout
+    if not isinstance(stream, GuardedStream):
+        yield
+        return
+    stream.passes = _OF_A_SCREEN
+    try:
+        yield
+    finally:
+        stream.passes = _OURS
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
-from flowrun.cli.running_jobs import SHORT_ID, RunningJob, RunningJobs, look, running_jobs
-from flowrun.cli.views.figures import count_text, counted_text, duration_text, spelled_state
+from flowrun.cli.running_jobs import RunningJob, RunningJobs, look, running_jobs
+from flowrun.cli.views.figures import SHORT_ID, count_text, counted_text, duration_text, spelled_state
 from flowrun.core.clock import SystemClock
 
 

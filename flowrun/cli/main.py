@@ -35,6 +35,7 @@ COMMANDS = {
     "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs, or those of a cluster."),
     "ui": ("flowrun.cli.ui", "ui", "Print the address of the page of a running job, or of a cluster."),
     "why": ("flowrun.cli.why", "why", "Say why nothing comes out of a job, or why it is slow."),
+    "top": ("flowrun.cli.top", "top", "Show how your running jobs, or those of a cluster, do, refreshed in place."),
     "savepoint": ("flowrun.cli.control", "savepoint", "Take a savepoint of a running job, which goes on."),
     "stop": ("flowrun.cli.control", "stop", "Stop a running job with a last checkpoint or savepoint."),
     "cancel": ("flowrun.cli.control", "cancel", "End a running job at once."),

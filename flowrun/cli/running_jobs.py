@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowrun.cli.console import say
-from flowrun.cli.views.figures import duration_text
+from flowrun.cli.views.figures import SHORT_ID, duration_text
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, PipelineError, StateError, near_matches
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from flowrun.runners.control import Json
 
 HERE = "on this machine"
-SHORT_ID = 8
-"""How many digits of a job id are shown."""
 _POLL_MS = 100
 _FIRST_MESSAGE_MS = 1_000
 _NEXT_MESSAGE_MS = 5_000

@@ -118,10 +118,14 @@ def _metrics(call: Call) -> bytes:
     found: list[JobDetails | ListedJob] = []
     for job in call.jobs.jobs():
         try:
-            found.append(job.details())
-        except (ClusterError, StateError):  # it is over, has not begun, or its process is being replaced
+            details = job.details()
+        except (ClusterError, StateError):  # it has not begun, or its process is being replaced
             about = job.describe()
             found.append(ListedJob(str(about["job_id"]), str(about["name"]), str(about["state"])))
+            continue
+        status = details.status
+        over = ListedJob(status.job_id, status.name, status.state.value) if status.state.is_terminal else None
+        found.append(over or details)
     return exposition(found)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from flowrun.errors import ClusterError, StateError
 from flowrun.runners.control import Json
 from flowrun.runners.registry import LOOPBACK, JobEntry
+from flowrun.runtime.job_details import JobDetails
 
 _REQUEST_TIMEOUT_S = 10.0
 _OK = 300
@@ -28,6 +29,13 @@ class JobClient:
     def why(self) -> Mapping[str, Json]:
         """Findings about the job at this moment, as JSON: `summary` and `findings` (see `flowrun.runners.why.finding`)."""
         return self._request("GET", f"{self._path}/why")
+
+    def details(self) -> JobDetails:
+        """The job at this moment in full."""
+        import msgspec
+
+        found = self._request("GET", f"{self._path}/overview")
+        return msgspec.convert(found["details"], JobDetails)
 
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None

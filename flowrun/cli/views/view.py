@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import Protocol
 
 from flowrun.cli.arguments import ViewOptions
 from flowrun.runtime.job_status import JobStatus
+
+_PLAIN = ("dumb", "unknown")
+"""Terminals on which nothing can be drawn in place."""
 
 
 class View(Protocol):
@@ -29,7 +33,7 @@ def view_of(options: ViewOptions) -> Iterator[View | None]:
     """A context with the view that the options ask for; None: there is none."""
     if options.quiet:
         yield None
-    elif options.live or (options.live is None and sys.stderr.isatty()):
+    elif options.live or (options.live is None and sys.stderr.isatty() and os.environ.get("TERM") not in _PLAIN):
         from flowrun.cli.views.live_view import LiveView
 
         with LiveView() as view:

@@ -107,7 +107,7 @@ def test_checkpoints_and_restarts_in_a_few_words(found: CheckpointsStatus | None
 def test_every_view_tells_of_checkpoints_and_restarts(capsys: pytest.CaptureFixture[str]) -> None:
     words = "checkpoints: 12 (last 35 ms, 1.2 MB); restarts: 1"
     now = replace(status(2, 10_000), checkpoints=checkpoints(), restarts=1)
-    assert words in rendered(status_table(now, {}))
+    assert "checkpoints  12 · last 50 s ago · took 35 ms · 1.2 MB" in rendered(status_table(now, {}, now_ms=50_035))
     lines = ProgressLines()
     failed = replace(now, restarts=2, last_failure="OSError: the disk is full")
     for step in (replace(now, at_ns=0, restarts=0), replace(failed, at_ns=1), replace(failed, at_ns=2)):
@@ -116,7 +116,7 @@ def test_every_view_tells_of_checkpoints_and_restarts(capsys: pytest.CaptureFixt
     lines.update(replace(now, at_ns=6_000_000_000))
     assert words in capsys.readouterr().err
     shown = " ".join(rendered(status_table(failed, {})).split())
-    assert "last because OSError: the disk is full" in shown
+    assert "restarts 2, the last because OSError: the disk is full" in shown
     result = JobResult("j", "orders", JobState.FINISHED, 2000, (), {}, checkpoints=checkpoints(), restarts=1)
     show_summary(result, frozenset())
     assert words in capsys.readouterr().err
@@ -128,7 +128,7 @@ def test_every_view_tells_what_a_job_waits_for(capsys: pytest.CaptureFixture[str
     for step in (waiting, replace(waiting, at_ns=1), replace(waiting, at_ns=2, waits_for=None)):
         lines.update(step)
     assert capsys.readouterr().err == "2.0 s  waits for slots: needs 2 slots, 0 of 2 are free\n", "once"
-    assert "waits for slots: needs 2 slots, 0 of 2 are free" in rendered(status_table(waiting, {}))
+    assert "waits for  slots: needs 2 slots, 0 of 2 are free" in rendered(status_table(waiting, {}))
     job = {
         "job_id": "0123456789", "name": "orders", "state": "created", "restarts": 1, "waits_for": waiting.waits_for,
         "started_ms": 0, "rows_read": 0, "rows_per_s": 0.0, "checkpoints": None, "pid": 7,
@@ -144,16 +144,15 @@ def narrow(table: object) -> list[str]:
     return console.export_text().splitlines()
 
 
-def test_a_narrow_terminal_wraps_names_and_keeps_all_figures() -> None:
+def test_a_narrow_terminal_shortens_names_and_keeps_the_figures_that_count() -> None:
     now = status(2, 1_500_000, pressure=870)
     source = replace(now.vertices[0], name="Source: orders -> paid.filter -> select.columns -> Sink: something long")
     lines = narrow(status_table(replace(now, vertices=(source,)), {"s": 750_000.0}))
-    assert lines[2].split() == ["vertex", "tasks", "rows", "in", "rows/s", "rows", "out", "lag", "busy", "pressure"]
+    assert lines[2].split() == ["vertex", "tasks", "rows", "in", "rows/s", "lag", "busy", "pressure"]
     for figure in ("1.5 M", "750.0 k", "5.2 s", "40 %", "87 %"):
         assert figure in lines[4]
     assert max(map(len, lines)) <= 80
-    width = lines[2].index("tasks")
-    assert "".join(line[:width] for line in lines[4:]).replace(" ", "") == source.name.replace(" ", "")
+    assert lines[4].startswith("Source: orders -> paid.filte…")
 
 
 def test_data_of_the_past_shows_its_event_time() -> None:
