@@ -19,6 +19,7 @@ from types import FrameType
 
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, say
+from flowrun.cli.logs import LogOptions
 from flowrun.core.record import record
 from flowrun.runners.registry import JobRegistry, process_start
 from flowrun.runners.versions.history import VersionHistory
@@ -53,9 +54,14 @@ class VersionProcess:
 
         report = self.view.get("report")
         live = self.view.get("live")
+        log_file = self.view.get("log_file")
         return ViewOptions(
             bool(self.view.get("quiet")),
-            str(self.view.get("log_level") or "warning"),
+            LogOptions(
+                str(self.view.get("log_level") or "warning"),
+                str(self.view.get("log_format") or "text"),
+                None if log_file is None else Path(str(log_file)),
+            ),
             None if live is None else bool(live),
             None if report is None else Path(str(report)),
         )
@@ -164,7 +170,9 @@ class Supervisor:
             "workers": self._workers,
             "view": {
                 "quiet": view.quiet,
-                "log_level": view.log_level,
+                "log_level": view.log.level,
+                "log_format": view.log.form,
+                "log_file": None if view.log.file is None else str(view.log.file.absolute()),
                 "live": view.live,
                 "report": None if view.report is None else str(view.report.absolute()),
             },

@@ -16,6 +16,7 @@ import click
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.cluster_arguments import ClusterOptions
 from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, say, show_diagnostics
+from flowrun.cli.logs import LogOptions
 from flowrun.cli.plan import colored
 from flowrun.cli.restoring import go_to_working_directory
 from flowrun.cli.running_jobs import JobControlClient, choose, running_jobs, wait_for_answer
@@ -47,7 +48,7 @@ _OBSERVE_MS = 1_000
 _PATIENCE_MS = 120_000
 """How long a job that is being stopped is waited for when an upgrade goes on that was interrupted."""
 _LOOK_MS = 200
-_VIEW = ViewOptions(quiet=False, log_level="warning", live=None, report=None)
+_VIEW = ViewOptions(quiet=False, log=LogOptions(), live=None, report=None)
 
 
 @record
