@@ -10,7 +10,8 @@ import click
 
 from flowrun.cli.arguments import all_overrides, compile_options, parse_assignments
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
-from flowrun.cli.running_jobs import SHORT_ID, choose, running_jobs
+from flowrun.cli.running_jobs import choose, running_jobs
+from flowrun.cli.views.figures import SHORT_ID
 from flowrun.cli.views.findings import show
 
 _SUFFIXES = frozenset({".yaml", ".yml", ".sql", ".py"})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flowrun.cli.arguments import ViewOptions, all_overrides, compile_options, parse_assignments
+from flowrun.cli.logs import LogOptions
 
 if TYPE_CHECKING:
     from flowrun.runners.sql_session import SqlSession
@@ -44,7 +45,7 @@ def sql(
     from flowrun.cli.job import prepare
     from flowrun.runners.sql_session import SqlSession
 
-    prepare(ViewOptions(quiet=True, log_level="warning", live=None, report=None))
+    prepare(ViewOptions(quiet=True, log=LogOptions(), live=None, report=None))
     session = SqlSession(parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
     for file in files:
         _declare(session, file)
@@ -108,6 +109,6 @@ def _run(session: SqlSession, statement: str, form: str | None) -> int:
     show_outputs(compiled.outputs)
     if not compiled.runs:
         return EXIT_OK
-    view = ViewOptions(quiet=True, log_level="warning", live=None, report=None)
+    view = ViewOptions(quiet=True, log=LogOptions(), live=None, report=None)
     job = JobRun(compiled, view, workers=0)
     return run_with_results(job, compiled.optimised, form, show_traceback=False)
