@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.runners.registry import LOOPBACK
 from flowrun.runtime.rpc.address import Address, TcpAddress
+
+if TYPE_CHECKING:
+    import ssl
 
 BACKLOG = 1_024
 """Connections that the kernel keeps until they are accepted: of a flood it would drop those that come after, the owner's among them."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from flowrun.core.recent_logs import LogLines
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.runners.control import JobControl, Json, Order
-from flowrun.runners.job_document import JobDocument
-from flowrun.runners.session.messages import JobSubmission
-from flowrun.runtime.job_details import JobDetails
+
+if TYPE_CHECKING:
+    from flowrun.core.recent_logs import LogLines
+    from flowrun.runners.control import JobControl, Json, Order
+    from flowrun.runners.job_document import JobDocument
+    from flowrun.runners.session.messages import JobSubmission
+    from flowrun.runtime.job_details import JobDetails
 
 
 class ServedJob(Protocol):
