@@ -16,6 +16,8 @@ _IDLE_REMEDY = (
 def silent_sources(view: JobView) -> Iterator[Finding]:
     """Sources that have read nothing, and those that no longer do while something waits for their event time."""
     for source in view.sources:
+        if source.records_out == 0 and _is_at_end(source):
+            yield _ended_without_rows(view, source)
         running_ms = source.running_ms(view.now_ms)
         if view.is_over or running_ms is None or running_ms < view.limits.silent_ms or _is_at_end(source):
             continue
@@ -25,11 +27,31 @@ def silent_sources(view: JobView) -> Iterator[Finding]:
         splits = source.splits()
         last = max((s.last_ms for s in splits), default=None)
         waiting = view.waiting_behind(source)
-        if last is None or view.now_ms - last < view.limits.silent_ms or not waiting or source.fact("bounded"):
+        if (
+            not view.has_event_time
+            or last is None
+            or view.now_ms - last < view.limits.silent_ms
+            or not waiting
+            or source.fact("bounded")
+        ):
             continue
         if not any(_is_slowest(view, source, o) for o in waiting):
             continue  # it is not what they wait for
         yield _gone_silent(view, source, splits, waiting, view.now_ms - last)
+
+
+def _ended_without_rows(view: JobView, source: OperatorView) -> Finding:
+    nothing = all(sink.records_in == 0 for sink in view.sinks)
+    return Finding(
+        "empty_source",
+        Severity.BLOCKS if nothing else Severity.INFORMS,
+        f"source '{source.name}' came to its end without a row",
+        "There was nothing to read" + (", and nothing has come out." if nothing else "."),
+        (source.vertex_id,),
+        source.operator_id,
+        {"bad_records": source.count("numRecordsSkipped") + source.count("numRecordsDeadLettered")},
+        "see whether there is something to read: the path, the bounds, and filters that leave out whole files",
+    )
 
 
 def _nothing_read(source: OperatorView, running_ms: int) -> Finding:
@@ -84,7 +106,7 @@ def held_back_watermarks(view: JobView) -> Iterator[Finding]:
     """Splits, and subtasks without any, that hold back the watermark of their source while something waits for it."""
     for source in view.sources:
         waiting = view.waiting_behind(source)
-        if view.is_over or not waiting:
+        if not view.has_event_time or not waiting:
             continue
         splits = source.splits()
         reached = [s.watermark for s in splits if s.watermark is not None]
@@ -151,8 +173,8 @@ def _held_by_empty_subtasks(
     yield Finding(
         "subtask_without_split",
         Severity.BLOCKS,
-        f"{'subtask' if len(empty) == 1 else 'subtasks'} {subtasks} of source '{source.name}' hold event time back:"
-        " nothing is left for them to read".replace("subtask ", "subtask ", 1),
+        f"{'subtask' if len(empty) == 1 else 'subtasks'} {subtasks} of source '{source.name}' hold{'s' if len(empty) == 1 else ''}"
+        " event time back: there is nothing to read for it",
         f"The source has {count_text(source.vertex.status.parallelism, 'subtask')} and"
         f" {count_text(source.total('numSplits'), 'split')}. Subtasks without a split send no watermark, and {_names(waiting)}"
         f" {'waits' if len(waiting) == 1 else 'wait'} for the slowest.",
@@ -168,7 +190,7 @@ def missing_watermarks(view: JobView) -> Iterator[Finding]:
     for source in view.sources:
         waiting = view.waiting_behind(source)
         declared = source.fact("watermark.kind") is not None
-        if view.is_over or declared or not waiting or source.records_out == 0 or _is_at_end(source):
+        if not view.has_event_time or declared or not waiting or source.records_out == 0 or _is_at_end(source):
             continue
         chain = [o for o in view.operators if o.vertex_id in view.before(waiting[0].vertex_id)]
         if any(o.description.kind == "TimestampsAndWatermarks" for o in chain):
@@ -193,10 +215,41 @@ def missing_watermarks(view: JobView) -> Iterator[Finding]:
         )
 
 
+def held_back_subtasks(view: JobView) -> Iterator[Finding]:
+    """Subtasks that give rows their event time, but get none: they hold back who waits for the slowest of them."""
+    for operator in view.operators:
+        if operator.description.kind != "TimestampsAndWatermarks" or not view.has_event_time:
+            continue
+        waiting = view.waiting_behind(operator)
+        reached = [
+            (s, operator.sent_watermark(s))
+            for s, g in operator.gauges()
+            if not s.is_at_end and not g.get("isOutputIdle")
+        ]
+        known = [w for _, w in reached if w is not None]
+        silent = [s for s, w in reached if w is None]
+        running_ms = operator.running_ms(view.now_ms)
+        if not waiting or not known or not silent or running_ms is None or running_ms < view.limits.silent_ms:
+            continue
+        subtasks = ", ".join(str(s.subtask) for s in silent)
+        yield Finding(
+            "subtask_without_rows",
+            Severity.BLOCKS,
+            f"{'subtask' if len(silent) == 1 else 'subtasks'} {subtasks} of '{operator.name}' hold{'s' if len(silent) == 1 else ''}"
+            " event time back",
+            f"No row has come there, so it has sent no watermark; the others have come to {time_text(max(known))}."
+            f" {_capital(_names(waiting))} {'waits' if len(waiting) == 1 else 'wait'} for the slowest.",
+            (operator.vertex_id, *dict.fromkeys(o.vertex_id for o in waiting)),
+            operator.operator_id,
+            {"subtasks": subtasks, "highest_watermark": max(known)},
+            f"give rows their event time before they are dealt out by key, or {_IDLE_REMEDY}",
+        )
+
+
 def sources_behind(view: JobView) -> Iterator[Finding]:
     """Sources that still send rows, of earlier times than those of the others that they meet."""
     for operator in view.operators:
-        if view.is_over or operator.next_firing() is None or operator.inputs < 2:
+        if not view.has_event_time or operator.next_firing() is None or operator.inputs < 2:
             continue
         reached = [(w, s) for s in view.sources_before(operator) if (w := _source_watermark(s)) is not None]
         if len(reached) < 2:
@@ -221,9 +274,13 @@ def sources_behind(view: JobView) -> Iterator[Finding]:
 def waiting_for_time(view: JobView) -> Iterator[Finding]:
     """Operators that let rows wait, and for which time; what has sent nothing so far is blocked by it."""
     for operator in view.operators:
-        if view.is_over or operator.records_in == 0:
+        if not view.has_event_time or operator.records_in == 0:
             continue
-        finding = what_waits(operator, view.now_ms, Severity.BLOCKS if operator.records_out == 0 else Severity.INFORMS)
+        final = view.final(operator)
+        if final is not operator and final.next_firing() is not None:
+            continue  # which is told there
+        severity = Severity.BLOCKS if final.records_out == 0 else Severity.INFORMS
+        finding = what_waits(operator, view.now_ms, severity)
         if finding is not None:
             yield finding
 

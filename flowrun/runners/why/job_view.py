@@ -72,7 +72,12 @@ class OperatorView:
     @property
     def name(self) -> str:
         """For people, without what the kind says anyway: `orders` of `Source: orders`."""
-        return self.description.name.removeprefix("Source: ").removeprefix("Sink: ")
+        return self.description.name.removeprefix("Source: ").removeprefix("Sink: ").removesuffix(" (local)")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it aggregates before the exchange, for the operator of the same name behind it."""
+        return self.description.kind.startswith("Local")
 
     def fact(self, name: str) -> bool | int | float | str | None:
         """One of its settings; None: it has none of that name, or it is off."""
@@ -136,8 +141,10 @@ class OperatorView:
 
     def watermark(self, subtask: SubtaskDetails) -> int | None:
         """Event time at this operator in one subtask, ms; None: it has none yet."""
-        if self.vertex.status.vertex_id and self.position == 0 and not self.description.is_source:
-            return subtask.watermark
+        return subtask.watermark if self.position == 0 and self.inputs else self.sent_watermark(subtask)
+
+    def sent_watermark(self, subtask: SubtaskDetails) -> int | None:
+        """The last watermark that it has sent in one subtask, ms; None: none yet, or event time is over."""
         found = next((g.get("currentOutputWatermark") for s, g in self.gauges() if s is subtask), None)
         return None if found is None or found <= MIN_TIMESTAMP or found >= MAX_TIMESTAMP else int(found)
 
@@ -196,6 +203,11 @@ class JobView:
         return self.details.status.state.is_terminal
 
     @property
+    def has_event_time(self) -> bool:
+        """Whether event time goes on while it runs: it is not over, and not in batch mode, where only its end counts."""
+        return not self.is_over and not self.details.settings.get("batch_mode")
+
+    @property
     def sources(self) -> list[OperatorView]:
         """Operators that read from outside."""
         return [o for o in self.operators if o.description.is_source]
@@ -226,5 +238,13 @@ class JobView:
     def waiting_behind(self, source: OperatorView) -> list[OperatorView]:
         """Operators that rows of a source reach and that let rows wait for event time, from the source on."""
         return [
-            o for o in self.operators if o.next_firing() is not None and source.vertex_id in self.before(o.vertex_id)
+            o
+            for o in self.operators
+            if o.order >= source.order and o.next_firing() is not None and source.vertex_id in self.before(o.vertex_id)
         ]
+
+    def final(self, operator: OperatorView) -> OperatorView:
+        """The operator for which a local one aggregates; any other one itself."""
+        if not operator.is_local:
+            return operator
+        return next((o for o in self.operators if o.name == operator.name and not o.is_local), operator)

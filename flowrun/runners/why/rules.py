@@ -18,6 +18,7 @@ RULES: tuple[Rule, ...] = (
     progress.unseen_rows,
     event_time.silent_sources,
     event_time.held_back_watermarks,
+    event_time.held_back_subtasks,
     event_time.missing_watermarks,
     event_time.sources_behind,
     lost_rows.filters,

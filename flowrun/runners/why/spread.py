@@ -102,7 +102,7 @@ def growing_state(view: JobView) -> Iterator[Finding]:
 def _rows_before(view: JobView, operator: OperatorView) -> int:
     """Rows that came to an operator; where they were aggregated before the exchange, those that came there."""
     writers = {e.operator_id for e in view.inputs(operator.vertex_id)}
-    local = [o for o in view.operators if o.operator_id in writers and o.description.kind.startswith("Local")]
+    local = [o for o in view.operators if o.operator_id in writers and o.is_local]
     return max(operator.records_in, sum(o.records_in for o in local)) if operator.position == 0 else operator.records_in
 
 

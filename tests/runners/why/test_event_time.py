@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.connectors.memory import MemorySink
+from flowrun.core.schema import Schema
+from flowrun.core.types import BIGINT, STRING, timestamp
+from flowrun.datastream import StreamExecutionEnvironment, TumblingEventTimeWindows
+from flowrun.operators.watermark_strategy import WatermarkStrategy
 from flowrun.runners.why.finding import Severity, Thresholds
-from tests.runners.why.jobs import ORDERS, PAYMENTS, found_at_end, found_in, job_graph, one, order, payment
+from tests.runners.why.jobs import ORDERS, PAYMENTS, Partitions, found_at_end, found_in, job_graph, one, order, payment
 
 pytestmark = pytest.mark.exhaustive
 
@@ -166,3 +171,27 @@ def test_a_side_that_is_still_catching_up(tmp_path: Path) -> None:
     assert cause.severity is Severity.SLOWS
     sources["payments"] = {"q0": [[payment(1, 20), payment(2, 4000)]]}
     assert "source_behind" not in found_in(job_graph(tmp_path, text, sources), {"orders": 2, "payments": 2}, lately)
+
+
+def test_a_source_that_comes_to_its_end_without_a_row(tmp_path: Path) -> None:
+    cause = one(found_at_end(job_graph(tmp_path, WINDOWS, {"orders": {"p0": [[]]}}, ends=True)), "empty_source")
+    assert cause.severity is Severity.BLOCKS
+    assert cause.title == "source 'orders' came to its end without a row"
+    assert found_at_end(job_graph(tmp_path, WINDOWS, {"orders": {"p0": [[order(1, 1)]]}}, ends=True)) == {}
+
+
+@pytest.mark.parametrize(("users", "holds"), [(["ann"], True), ([f"u{i}" for i in range(40)], False)])
+def test_a_subtask_that_gives_event_time_and_gets_no_rows(tmp_path: Path, users: list[str], holds: bool) -> None:
+    env = StreamExecutionEnvironment("timed", parallelism=2)
+    schema = Schema.of(id=BIGINT, user_id=STRING, amount=BIGINT, ts=timestamp(3))
+    rows = [order(i, 10 + i, users[i % len(users)]) for i in range(200)]
+    orders = env.from_source(Partitions(schema, {"p0": [rows]}), name="orders")
+    timed = orders.key_by("user_id").assign_timestamps_and_watermarks(WatermarkStrategy.bounded(0), "ts", name="timed")
+    sums = timed.key_by("user_id").window(TumblingEventTimeWindows.of(60_000)).sum("amount")
+    sums.sink_to(MemorySink("sums", sums.schema))
+    found = found_in(env.job_graph(), {"timed": 200})
+    assert ("subtask_without_rows" in found) is holds
+    if holds:
+        cause = one(found, "subtask_without_rows")
+        assert cause.figures["highest_watermark"] == about(MIDNIGHT + 209_000)
+        assert "before they are dealt out by key" in str(cause.remedy)

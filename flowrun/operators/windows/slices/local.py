@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from flowrun.api.operator import OperatorContext, Output, StreamOperator
 from flowrun.core.elements import RecordBatch
+from flowrun.core.semantics import TimeDomain
 from flowrun.operators.aggregation.bundle import Bundle
 from flowrun.operators.aggregation.engine import AggregationEngine
 from flowrun.operators.aggregation.reduction import ReductionSampler
 from flowrun.operators.base import AbstractOperator
+from flowrun.operators.next_firing import show_next_firing
 from flowrun.operators.timed.assigners import Times, slices_of
 from flowrun.operators.timed.event_rows import RowIntake
 from flowrun.operators.timed.local_time import in_zone
@@ -45,6 +47,7 @@ class LocalSliceAggregateOperator(AbstractOperator):
         super().setup(context, output)
         factory = self._factory
         self._intake = RowIntake(context, factory.input_schema, factory.keys, factory.null_keys, factory.time_column)
+        show_next_firing(context, self._next_firing, TimeDomain.EVENT)
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
         """Fold rows into their slices, or pass them on as partial results."""
@@ -71,6 +74,10 @@ class LocalSliceAggregateOperator(AbstractOperator):
         """Send the slices that the watermark passes, before it."""
         if self._first_end is not None and self._first_end - 1 <= timestamp:
             self._flush(timestamp)
+
+    def _next_firing(self) -> int | None:
+        end = self._first_end
+        return None if end is None else end - 1
 
     def prepare_snapshot(self, checkpoint_id: int) -> None:
         """Send everything: nothing is left to snapshot."""
