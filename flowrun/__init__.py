@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flowrun.api.user_functions import ptf, udaf, udf, udtf
+    from flowrun.runners.notebook.running import pipeline, sql
+    from flowrun.runners.notebook.tables import table
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "ptf", "udaf", "udf", "udtf"]
+__all__ = ["__version__", "pipeline", "ptf", "sql", "table", "udaf", "udf", "udtf"]
 
-_FOR_USERS = dict.fromkeys(("ptf", "udaf", "udf", "udtf"), "flowrun.api.user_functions")
+_FOR_USERS = {
+    **dict.fromkeys(("ptf", "udaf", "udf", "udtf"), "flowrun.api.user_functions"),
+    **dict.fromkeys(("pipeline", "sql"), "flowrun.runners.notebook.running"),
+    "table": "flowrun.runners.notebook.tables",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -31,6 +31,8 @@ def run(blocks: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_programs_and_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for folder in ("pipelines", "samples"):
+        (tmp_path / folder).symlink_to(DOCS.parent / folder)
     made = run(python_of("python.md"), monkeypatch)
     assert made["final"].to_pylist() == [{"user_id": "u1", "orders": 2, "total": 12.5}]
     assert made["running"] == [{"user_id": "u1", "spent": 5.0}, {"user_id": "u1", "spent": 12.5}]

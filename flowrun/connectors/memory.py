@@ -91,6 +91,12 @@ def take_with_metadata(table: str) -> list[WrittenRows]:
         return _outputs.pop(table, [])
 
 
+def remove(table: str) -> None:
+    """Forget the rows that were put under this name."""
+    with _lock:
+        _inputs.pop(table, None)
+
+
 def clear() -> None:
     """Forget all tables."""
     with _lock:

@@ -107,3 +107,20 @@ def parse_instant_ms(text: str) -> int:
     if time.tzinfo is None:
         time = time.replace(tzinfo=datetime.UTC)
     return (time - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(milliseconds=1)
+
+
+def interval_text(ms: int) -> str:
+    """A duration as an interval of SQL, with the precision that Flink asks for.
+
+    >>> interval_text(5_000), interval_text(300_000), interval_text(250_500)
+    ("INTERVAL '5' SECOND", "INTERVAL '5' MINUTE", "INTERVAL '250.5' SECOND(3)")
+    """
+    for unit, size in (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000)):
+        if ms and ms % size == 0:
+            return _interval(str(ms // size), unit)
+    return _interval(f"{ms / 1000:.3f}".rstrip("0").rstrip("."), "SECOND")
+
+
+def _interval(value: str, unit: str) -> str:
+    digits = len(value.partition(".")[0])
+    return f"INTERVAL '{value}' {unit}" + (f"({digits})" if digits > 2 else "")

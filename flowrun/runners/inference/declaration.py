@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from flowrun.core.record import record
 from flowrun.core.types import BYTES, DataType, from_arrow
+from flowrun.core.units import interval_text
 from flowrun.errors import PipelineError
 from flowrun.frontend.sql.script.stored_tables import type_text
 from flowrun.frontend.yaml.queries.queries import quoted
@@ -115,8 +116,7 @@ def as_sql(declared: Declaration) -> str:
         column = quoted(str(declared.time_column))
         if time.unit is not None:
             parts.append((f"  {column} AS {_converted(time)}", ""))
-        seconds = f"{time.delay_ms / 1000:.3f}".rstrip("0").rstrip(".")
-        delay = f" - INTERVAL '{seconds}' SECOND{'' if '.' not in seconds else '(10, 3)'}" if time.delay_ms else ""
+        delay = f" - {interval_text(time.delay_ms)}" if time.delay_ms else ""
         parts.append((f"  WATERMARK FOR {column} AS {column}{delay}", time.reason))
     last = len(parts) - 1
     body = _aligned(((f"{text}{',' if i < last else ''}", remark) for i, (text, remark) in enumerate(parts)), mark="--")

@@ -1,0 +1,105 @@
+"""The rows of a query, as they are now or at the end: for Arrow, pandas, polars and DuckDB, and as a table in notebooks."""
+
+from __future__ import annotations
+
+import html
+import threading
+from typing import Any
+
+import pyarrow as pa
+
+from flowrun.connectors.newest_rows import NewestRows
+from flowrun.connectors.row_text import column_text
+from flowrun.core.elements import RecordBatch, removals
+from flowrun.core.schema import Schema
+
+_SHOWN_ROWS = 20
+
+
+class Result:
+    """The rows of one query or sink: the final table, if they are updated. Its Arrow columns have the types of flowrun's schema.
+
+    It is an Arrow stream (`__arrow_c_stream__`), so whatever takes one reads it without copies: `polars.from_arrow(result)`,
+    `duckdb.from_arrow(result.arrow())`, `pyarrow.table(result)`.
+    """
+
+    def __init__(self, name: str, schema: Schema, *, updating: bool) -> None:
+        self.name = name
+        """Of the sink."""
+        self.schema = schema
+        """Names and SQL types of the columns."""
+        self.changes = 0
+        """How many rows, and changes of rows, came by now."""
+        self._updating = updating
+        self._lock = threading.Lock()
+        self._newest = NewestRows(schema.arrow, range(len(schema)))
+        self._batches: list[pa.RecordBatch] = []
+
+    def take(self, batch: RecordBatch) -> None:
+        """Rows come; for the job's threads."""
+        with self._lock:
+            self.changes += batch.num_rows
+            if self._updating:
+                self._newest.add(batch.columns, None if batch.row_kinds is None else removals(batch.row_kinds))
+            elif batch.num_rows:
+                self._batches.append(batch.columns)
+
+    def arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        with self._lock:
+            batches = [self._newest.alive()] if self._updating else list(self._batches)
+        return pa.Table.from_batches(batches, self.schema.arrow)
+
+    def pandas(self) -> Any:
+        """The rows as a data frame of pandas."""
+        return self.arrow().to_pandas()
+
+    def polars(self) -> Any:
+        """The rows as a data frame of polars. Raises ImportError: it is not installed."""
+        import polars
+
+        return polars.from_arrow(self.arrow())
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The rows as tuples of Python values."""
+        columns = [column.to_pylist() for column in self.arrow().columns]
+        return list(zip(*columns, strict=True))
+
+    def __len__(self) -> int:
+        return int(self.arrow().num_rows)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        table = self.arrow()
+        texts = [[field.name for field in self.schema], *zip(*_texts(table), strict=True)]
+        widths = [max(len(row[i]) for row in texts) for i in range(len(self.schema))]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts
+        ]
+        return "\n".join([*lines, _count(table)])
+
+    def _repr_html_(self) -> str:
+        table = self.arrow()
+        head = "".join(
+            f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
+            for field in self.schema
+        )
+        rows = zip(*_texts(table), strict=True)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in rows)
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p><small>{_count(table)}</small></p>"
+        )
+
+
+def _texts(table: pa.Table) -> list[list[str]]:
+    """The columns of the first rows as texts."""
+    shown = table.slice(0, _SHOWN_ROWS).combine_chunks()
+    batch = shown.to_batches()[0] if shown.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+    return [["NULL" if text is None else text for text in column_text(column).to_pylist()] for column in batch.columns]
+
+
+def _count(table: pa.Table) -> str:
+    count = f"{table.num_rows:,} row{'s'[: table.num_rows != 1]}"
+    return f"{count}, {_SHOWN_ROWS} of them shown" if table.num_rows > _SHOWN_ROWS else count
