@@ -11,7 +11,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -54,8 +54,24 @@ NO_RESOURCES = ResourceSpec()
 _log = logging.getLogger(__name__)
 
 
+class TaskThreads:
+    """Runs subtasks, each on a thread of its own."""
+
+    def start(self, task: StreamTask) -> None:
+        """Begin."""
+        task.thread.start()
+
+    def join(self, task: StreamTask) -> None:
+        """Return when it is over."""
+        task.thread.join()
+
+    def uploads(self) -> Executor | None:
+        """Threads that write snapshots; None: who takes one writes it."""
+        return ThreadPoolExecutor(UPLOAD_THREADS, "flowrun-upload")
+
+
 class LocalTaskExecutor:
-    """Runs subtasks of one job as threads of this process. Thread-safe.
+    """Runs subtasks of one job in this process. Thread-safe.
 
     Args:
         graph: the job's; deployments name its subtasks.
@@ -65,6 +81,7 @@ class LocalTaskExecutor:
         metrics: of the job.
         storage: where snapshots are written and read.
         board: where subtasks note what they are doing; None if no watchdog reads that.
+        threads: what subtasks run on; None: threads of their own.
     """
 
     def __init__(
@@ -76,7 +93,9 @@ class LocalTaskExecutor:
         metrics: MetricRegistry,
         storage: SnapshotStorage,
         board: JobBoard | None,
+        threads: TaskThreads | None = None,
     ) -> None:
+        self._threads = threads or TaskThreads()
         self._graph = graph
         self._network = network
         self._board = board
@@ -84,7 +103,7 @@ class LocalTaskExecutor:
         self._clock = clock
         self._metrics = metrics
         self._storage = storage
-        self._uploads = ThreadPoolExecutor(UPLOAD_THREADS, "flowrun-upload")
+        self._uploads = self._threads.uploads()
         self._connected: JobMasterGateway | None = None
         self._lock = threading.Lock()
         self._tasks: dict[str, StreamTask] = {}
@@ -126,7 +145,7 @@ class LocalTaskExecutor:
         )
         with self._lock:
             self._tasks[deployment.attempt_id] = task
-        task.thread.start()
+        self._threads.start(task)
 
     def release_partitions(self, partitions: Sequence[ResultPartitionId]) -> None:
         """Delete blocking partitions."""
@@ -205,8 +224,9 @@ class LocalTaskExecutor:
             self._tasks.clear()
         for attempt_id, task in tasks.items():
             if attempt_id not in stuck:
-                task.thread.join()
-        self._uploads.shutdown(wait=not stuck)
+                self._threads.join(task)
+        if self._uploads is not None:
+            self._uploads.shutdown(wait=not stuck)
         self._network.release(keep_files=keep_files)
 
     def _forget_earlier(self, vertex: ExecutionVertexId) -> None:
@@ -215,7 +235,7 @@ class LocalTaskExecutor:
             earlier = [a for a, task in self._tasks.items() if task.vertex.id == vertex]
             tasks = [self._tasks.pop(a) for a in earlier]
         for task in tasks:
-            task.thread.join()
+            self._threads.join(task)
 
     def _task(self, attempt_id: str) -> StreamTask | None:
         with self._lock:

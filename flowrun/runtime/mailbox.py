@@ -72,6 +72,12 @@ class Mailbox:
                 self._condition.wait()
             self._resumed = False
 
+    def is_awake_nowait(self) -> bool:
+        """Whether `wait` would return at once; as after it, what resumed the reader is forgotten."""
+        with self._condition:
+            resumed, self._resumed = self._resumed, False
+            return bool(self._mails) or resumed
+
     def wait_for_mail(self) -> None:
         """Return once there is a mail."""
         with self._condition:

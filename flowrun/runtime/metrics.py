@@ -148,7 +148,9 @@ class ScopedMetrics:
             return None
 
     def _of(self, name: str, kind: type[M]) -> M:
-        metric = self._metrics.setdefault(name, kind())
+        metric = self._metrics.get(name)
+        if metric is None:
+            metric = self._metrics.setdefault(name, kind())
         if not isinstance(metric, kind):
             raise InternalError(
                 f"metric '{'.'.join((*self.scope, name))}' is a {type(metric).__name__}, not a {kind.__name__}"

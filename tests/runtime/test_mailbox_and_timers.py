@@ -47,6 +47,17 @@ def test_a_resume_before_the_wait_is_not_lost() -> None:
     mailbox.wait()
 
 
+def test_who_does_not_wait_asks_whether_there_is_something_to_do_once_for_each_resume() -> None:
+    mailbox = Mailbox()
+    assert not mailbox.is_awake_nowait()
+    mailbox.resume()
+    assert mailbox.is_awake_nowait()
+    assert not mailbox.is_awake_nowait()
+    mailbox.put(lambda: None)
+    assert mailbox.is_awake_nowait()
+    assert mailbox.is_awake_nowait()
+
+
 def test_a_closed_mailbox_refuses_letters() -> None:
     mailbox = Mailbox()
     mailbox.put(lambda: None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
@@ -52,6 +53,19 @@ from flowrun.runtime.task.time_service import MailboxTimeService
 from flowrun.runtime.watchdog.board import SubtaskActivity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage
+
+
+class Step(Enum):
+    """What follows a step of a subtask."""
+
+    MORE = 0
+    """The next one."""
+    WAIT = 1
+    """Nothing, until its mailbox is resumed or has a mail."""
+    WAIT_FOR_ROOM = 2
+    """The same: it has rows, and nowhere to put them."""
+    OVER = 3
+    """Nothing: all is closed, and the job master knows."""
 
 
 @record
@@ -130,6 +144,7 @@ class StreamTask:
         self._spill_folder = spill_folder
         self._was_finished = deployment.restored is not None and deployment.restored.finished
         self._ended = False
+        self._has_read_all = False
         self._input: TaskInput | None = None
         self._log_context = LogContext(
             deployment.job_id,
@@ -140,28 +155,39 @@ class StreamTask:
             deployment.attempt_id,
             deployment.worker or None,
         )
+        self._do_next: Callable[[], Step] = self._begin
         self.thread = threading.Thread(target=self.run, name=self.vertex.name, daemon=True)
 
     def run(self) -> None:
         """Live from beginning to end on the calling thread; tells the job master of every state, the last one after all is closed."""
-        failure: BaseException | None = None
         log_for_subtask(self._log_context)
-        self._activity.begin()
+        while (following := self.step()) is not Step.OVER:
+            if following is not Step.MORE:
+                self.time.begin(back_pressured=following is Step.WAIT_FOR_ROOM)
+                self._mailbox.wait()
+                self.time.end()
+
+    def step(self) -> Step:
+        """Begin, or do the next piece of work: the mails that are there and an element of the input. It does not wait for either.
+
+        For who runs subtasks on a thread of its own choice, one at a time: those that wait are `is_awake` when they have something to do.
+        """
         try:
-            self._tell(ExecutionState.INITIALIZING)
-            self._start()
-            self._tell(ExecutionState.RUNNING)
-            self._loop()
-            self._finish()
-            self._wait_for_snapshots()
+            return self._do_next()
         except BaseException as error:  # told to the job master here and below, never dropped
-            failure = error
             if not isinstance(error, JobCancelledError):
                 # At once, so that the other subtasks end while this one closes.
                 self._tell(ExecutionState.CANCELING, self._task_failure(error))
-        problems = self._clean_up(release_partitions=failure is not None)
-        self._activity.end()
-        self._tell_end(failure, problems)
+            return self._end(error)
+
+    def is_awake(self) -> bool:
+        """Whether there is something to do after a step that said to wait; asked once, as a wait would end once."""
+        return self._mailbox.is_awake_nowait()
+
+    @property
+    def waits_for_answers(self) -> bool:
+        """Whether rows are under way outside, of which nothing is known until a mail comes."""
+        return not self._ended and not self._was_finished and not self._chain.is_at_rest
 
     def cancel(self) -> None:
         """End as soon as possible. Any thread; idempotent."""
@@ -199,6 +225,14 @@ class StreamTask:
     def abort_checkpoint(self, checkpoint_id: int) -> None:
         """The checkpoint will never exist; a task that stopped at its barrier goes on. Any thread."""
         self._mailbox.put(lambda: self._checkpoints.abort(checkpoint_id))
+
+    def _begin(self) -> Step:
+        self._activity.begin()
+        self._tell(ExecutionState.INITIALIZING)
+        self._start()
+        self._tell(ExecutionState.RUNNING)
+        self._do_next = self._work
+        return Step.MORE
 
     def _start(self) -> None:
         chain, restored = self._chain, self.deployment.restored
@@ -306,38 +340,27 @@ class StreamTask:
                 )
             )
 
-    def _loop(self) -> None:
-        """Mails first, then the default action; wait when that has nothing to do or nowhere to write."""
-        mailbox, time, task_input, checkpoints = self._mailbox, self.time, self._input, self._checkpoints
-        activity = self._activity
+    def _work(self) -> Step:
+        """Mails first, then an element of the input, if there is one and room for what comes of it."""
+        checkpoints, task_input = self._checkpoints, self._input
         assert task_input is not None
-        ended = False
-        while True:
-            self._run_letters()
-            if checkpoints.is_stopped:
-                if checkpoints.may_end:
-                    return
-                self._wait()
-                continue
-            blocked = next((p for p in self._partitions if not p.is_available), None)
-            if blocked is not None:
-                if blocked.listen(mailbox.resume):
-                    time.begin(back_pressured=True)
-                    mailbox.wait()
-                    time.end()
-                continue
-            if not (self._chain.accepts_rows or task_input.has_urgent):
-                self._wait(back_pressured=True)
-                continue
-            if not ended:
-                activity.call()
-                status = task_input.process_next()
-                activity.rest()
-                ended = status is InputStatus.END_OF_INPUT
-            if ended and self._chain.is_at_rest:
-                return
-            if ended or status is InputStatus.NOTHING_AVAILABLE:
-                self._wait()
+        self._run_letters()
+        if checkpoints.is_stopped:
+            return self._finish() if checkpoints.may_end else Step.WAIT
+        for partition in self._partitions:
+            if not partition.is_available:
+                return Step.WAIT_FOR_ROOM if partition.listen(self._mailbox.resume) else Step.MORE
+        if not (self._chain.accepts_rows or task_input.has_urgent):
+            return Step.WAIT_FOR_ROOM
+        status = InputStatus.END_OF_INPUT
+        if not self._has_read_all:
+            self._activity.call()
+            status = task_input.process_next()
+            self._activity.rest()
+            self._has_read_all = status is InputStatus.END_OF_INPUT
+        if self._has_read_all and self._chain.is_at_rest:
+            return self._finish()
+        return Step.MORE if status is InputStatus.MORE_AVAILABLE else Step.WAIT
 
     def _run_letters(self) -> None:
         # No more mails than there are now: one that puts itself back must not keep input waiting for ever.
@@ -347,12 +370,7 @@ class StreamTask:
                 mail()
         self._cancellation.check()
 
-    def _wait(self, *, back_pressured: bool = False) -> None:
-        self.time.begin(back_pressured=back_pressured)
-        self._mailbox.wait()
-        self.time.end()
-
-    def _finish(self) -> None:
+    def _finish(self) -> Step:
         """End well: operators too, unless a snapshot holds what they remember, or they were finished before that."""
         self._ended = True
         self._checkpoints.end()
@@ -365,14 +383,19 @@ class StreamTask:
         self._cancellation.check()
         for partition in self._partitions:
             partition.finish()
+        self._do_next = self._wait_for_snapshots
+        return Step.MORE
 
-    def _wait_for_snapshots(self) -> None:
+    def _wait_for_snapshots(self) -> Step:
         """What was acknowledged must be known before the end is: the coordinator would take the checkpoint to need nothing of this task."""
-        while True:
-            self._run_letters()
-            if self._checkpoints.is_idle:
-                return
-            self._wait()
+        self._run_letters()
+        return self._end(None) if self._checkpoints.is_idle else Step.WAIT
+
+    def _end(self, failure: BaseException | None) -> Step:
+        problems = self._clean_up(release_partitions=failure is not None)
+        self._activity.end()
+        self._tell_end(failure, problems)
+        return Step.OVER
 
     def _clean_up(self, *, release_partitions: bool) -> list[OperatorFailure]:
         """Close and free everything; gives what operators raised meanwhile."""
