@@ -33,6 +33,7 @@ class HeldRowsReader:
         elements: gives the elements of a split, the same each time.
         context: the context of the subtask.
         watermarks: whether the elements between the batches are given too.
+        grows: whether more elements may come behind the last one, of which the reader is told by `ReaderContext.notify_available`.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class HeldRowsReader:
         context: ReaderContext,
         *,
         watermarks: bool = False,
+        grows: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._grows = grows
         self._schema = schema
         self._elements = elements
         self._context = context
@@ -73,7 +76,9 @@ class HeldRowsReader:
                 self._say(whole, split.split_id, output)
                 number, row = number + 1, 0
             self._splits[0] = Split(split.split_id, {**split.position, BATCH: number, ROW: row})
-        if number >= len(elements):
+        elif self._grows():
+            return InputStatus.NOTHING_AVAILABLE
+        if number >= len(elements) and not self._grows():
             self._splits.pop(0)
             if not self._splits:
                 self._context.request_split()

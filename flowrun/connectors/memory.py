@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from flowrun.api.source import (
 )
 from flowrun.connectors.held_rows import HeldElement, HeldRowsReader, held_rows_position
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
+from flowrun.connectors.memory_lookup import MemoryLookupSource
 from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import Clock
 from flowrun.core.elements import RecordBatch, RowKind
@@ -232,11 +234,19 @@ def _create_source(table: TableDefinition) -> MemorySource:
     return MemorySource(name, table.schema, table.source_watermarks)
 
 
+def _create_lookup(table: TableDefinition, keys: tuple[str, ...]) -> MemoryLookupSource:
+    name, declared = table.options.text("table"), table.declared or table.schema
+    key_schema = Schema(tuple(declared.fields[declared.index(k)] for k in keys))
+    return MemoryLookupSource(partial(_batches, name), table.schema, key_schema)
+
+
 CONNECTOR = Connector(
     name="memory",
     summary="Named tables in this process, for tests and notebooks.",
     source_options=OPTIONS,
     sink_options=OPTIONS,
+    lookup_options=OPTIONS,
+    create_lookup=_create_lookup,
     create_source=_create_source,
     create_sink=lambda table: MemorySink(table.options.text("table"), table.schema, table.metadata),
     writable_metadata=METADATA,
