@@ -69,6 +69,8 @@ class _Checker:
                 return self.mapped(node, spec, name)
             case specs.AnyValue():
                 return self.any_value(node, name)
+            case specs.TreeValue():
+                return node
             case _:
                 return self.scalar(node, spec, name)
 

@@ -11,7 +11,7 @@ from typing import TypeAlias, cast
 
 from flowrun.core.record import record
 from flowrun.errors import Location
-from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlScalar
+from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar
 
 FIRST_VERSION = "0.1"
 NAME_PATTERN = r"[A-Za-z_][A-Za-z0-9_-]*"
@@ -71,6 +71,13 @@ class AnyValue:
     """Any YAML value, as a Python value: for arguments of the user's own functions."""
 
 
+@record
+class TreeValue:
+    """Any YAML value, kept as the tree that it is, with its places; `what` names it in the reference."""
+
+    what: str
+
+
 ScalarValue: TypeAlias = TextValue | IntegerValue | NumberValue | BooleanValue | DurationValue | ChoiceValue
 
 
@@ -78,7 +85,7 @@ ScalarValue: TypeAlias = TextValue | IntegerValue | NumberValue | BooleanValue |
 class ListValue:
     """A list of at least `minimum` items; a lone scalar stands for a list of one if `single`."""
 
-    item: ScalarValue
+    item: ValueSpec
     minimum: int = 1
     single: bool = True
 
@@ -137,7 +144,7 @@ class VariantValue:
     default: str | None = None
 
 
-ValueSpec: TypeAlias = AnyValue | ScalarValue | ListValue | MapValue | RecordValue | VariantValue
+ValueSpec: TypeAlias = AnyValue | TreeValue | ScalarValue | ListValue | MapValue | RecordValue | VariantValue
 
 
 @record
@@ -231,6 +238,14 @@ class Section:
         value = self.values.get(name)
         return value if isinstance(value, Section) else None
 
+    def tree(self, name: str) -> YamlNode | None:
+        """A value that is kept as its tree."""
+        return cast("YamlNode | None", self.values.get(name))
+
+    def sections(self, name: str) -> tuple[Section, ...]:
+        """A list of records; empty if absent."""
+        return cast("tuple[Section, ...]", self.values.get(name, ()))
+
     def named(self, name: str) -> Mapping[str, Named]:
         """A mapping of names, in order; empty if absent."""
         return cast("Mapping[str, Named]", self.values.get(name, {}))
@@ -253,6 +268,8 @@ def records(value: ValueSpec) -> Iterator[RecordSpec]:
                     yield from visit(RecordValue(record))
             case MapValue():
                 yield from visit(spec.value)
+            case ListValue():
+                yield from visit(spec.item)
             case _:
                 return
 

@@ -79,14 +79,14 @@ def _value(spec: specs.ValueSpec) -> Json:
         case specs.VariantValue():
             return {"oneOf": [_variant(spec, tag, record) for tag, record in spec.variants]}
         case specs.ListValue():
-            several = {"type": "array", "items": _scalar(spec.item), "minItems": spec.minimum}
-            return {"anyOf": [several, _scalar(spec.item)]} if spec.single else several
+            several = {"type": "array", "items": _value(spec.item), "minItems": spec.minimum}
+            return {"anyOf": [several, _value(spec.item)]} if spec.single else several
         case specs.MapValue():
             schema: Json = {"type": "object", "additionalProperties": _value(spec.value), "minProperties": spec.minimum}
             if spec.key.pattern:
                 schema["propertyNames"] = {"pattern": f"^{spec.key.pattern}$"}
             return schema
-        case specs.AnyValue():
+        case specs.AnyValue() | specs.TreeValue():
             return {}
         case _:
             return _scalar(spec)

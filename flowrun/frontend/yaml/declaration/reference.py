@@ -12,6 +12,7 @@ from flowrun.frontend.trees.spec import (
     MapValue,
     RecordSpec,
     RecordValue,
+    TreeValue,
     ValueSpec,
     VariantValue,
     records,
@@ -85,11 +86,13 @@ def _kind(spec: ValueSpec) -> str:
         case VariantValue():
             return f"mapping by `{spec.tag}`, see below"
         case ListValue():
-            item = expectation(spec.item)
+            item = _kind(spec.item)
             return f"list: {item}" + (" (one may stand alone)" if spec.single else "")
         case MapValue():
             return f"mapping from {expectation(spec.key)} to {_kind(spec.value)}"
         case AnyValue():
             return "any value"
+        case TreeValue():
+            return spec.what
         case _:
             return expectation(spec)
