@@ -1,0 +1,142 @@
+"""Finds files of tests, reads and binds their tests, and keeps pipelines that several tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from flowrun.core.record import record
+from flowrun.errors import Diagnostic, FlowrunError, PipelineError
+from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.pipeline_tests.document import SUFFIXES, PipelineTest, PipelineTestFile, read_tests
+from flowrun.frontend.source_text import SourceText
+from flowrun.runners.pipeline_tests.binding import BoundTest, bind
+from flowrun.runners.pipeline_tests.replacements import Replacements
+from flowrun.runners.pipeline_tests.subject import Subject
+
+
+@record(eq=False)
+class LoadedFile:
+    """A file of tests that can run.
+
+    Attributes:
+        file: as it is written.
+        tests: bound, in order.
+    """
+
+    file: PipelineTestFile
+    tests: tuple[BoundTest, ...]
+
+
+def find_files(paths: Iterable[Path]) -> list[Path]:
+    """The files of tests that paths name or hold, in order, each once.
+
+    Raises:
+        PipelineError: a path is not there, or is no file of tests, or there is none in any of them.
+    """
+    found: list[Path] = []
+    asked = list(paths)
+    for path in asked:
+        if path.is_dir():
+            found += sorted(p for p in path.rglob("*") if is_test_file(p) and not _is_hidden(p.relative_to(path)))
+        elif not path.exists():
+            raise PipelineError.of(f"there is no file or folder '{path}'")
+        elif not is_test_file(path):
+            raise PipelineError.of(f"'{path}' is no file of tests", hint="they are called NAME.test.yaml")
+        else:
+            found.append(path)
+    if not found:
+        where = ", ".join(f"'{p}'" for p in asked)
+        raise PipelineError.of(
+            f"there are no tests in {where}", hint="tests are in files NAME.test.yaml; docs/testing.md shows one"
+        )
+    return list(dict.fromkeys(found))
+
+
+def is_test_file(path: Path) -> bool:
+    """Whether a file is one of tests, by its name."""
+    return path.name.endswith(SUFFIXES) and path.is_file()
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def load_file(path: Path) -> LoadedFile:
+    """The tests of a file, bound to their pipelines.
+
+    Raises:
+        PipelineError: something in the file, or in a pipeline, is wrong; carries all problems.
+    """
+    file = read_tests(path)
+    diagnostics = Diagnostics(file.source)
+    problems: list[Diagnostic] = []
+    subjects = _Subjects(file)
+    bound = []
+    for test in file.tests:
+        try:
+            subject = subjects.of(test)
+        except PipelineError as error:
+            problems += [d for d in error.diagnostics if d not in problems]
+            continue
+        except FlowrunError as error:
+            at = file.pipeline_location
+            made = Diagnostic(error.message, at, file.source.line(at.line), error.hint)
+            problems += [made] if made not in problems else []
+            continue
+        tied = bind(test, subject, diagnostics)
+        if tied is not None:
+            bound.append(tied)
+    problems += diagnostics.found
+    if problems:
+        raise PipelineError(problems)
+    return LoadedFile(file, tuple(bound))
+
+
+class _Subjects:
+    """The pipelines of a file: tests with the same surroundings share one."""
+
+    def __init__(self, file: PipelineTestFile) -> None:
+        self._file = file
+        self._known: dict[object, Subject] = {}
+
+    def of(self, test: PipelineTest) -> Subject:
+        file, around = self._file, test.surroundings
+        key = (
+            tuple(sorted(around.variables.items())),
+            tuple(sorted(around.overrides.items())),
+            tuple(sorted((name, id(rows)) for name, rows in around.lookups.items())),
+            tuple(sorted(around.functions.items())),
+        )
+        if key not in self._known:
+            if not file.pipeline.exists():
+                raise _no_pipeline(file.source, file)
+            replacements = Replacements(
+                file.source, test.location, around.lookups, around.functions, str(file.folder.resolve())
+            )
+            self._known[key] = Subject(file.pipeline, around.variables, around.overrides, replacements)
+        return self._known[key]
+
+
+def _no_pipeline(source: SourceText, file: PipelineTestFile) -> PipelineError:
+    at = file.pipeline_location
+    message = f"there is no pipeline '{file.pipeline}'"
+    return PipelineError([Diagnostic(message, at, source.line(at.line), "the path is relative to the file of tests")])
+
+
+def load_files(paths: Sequence[Path]) -> list[LoadedFile]:
+    """Several files.
+
+    Raises:
+        PipelineError: something in one of them is wrong; carries all problems of all.
+    """
+    loaded: list[LoadedFile] = []
+    problems: list[Diagnostic] = []
+    for path in paths:
+        try:
+            loaded.append(load_file(path))
+        except PipelineError as error:
+            problems += error.diagnostics
+    if problems:
+        raise PipelineError(problems)
+    return loaded
