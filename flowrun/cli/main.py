@@ -24,6 +24,7 @@ COMMANDS = {
     "run": ("flowrun.cli.run", "run", "Run a pipeline to its end, or until it is stopped."),
     "resume": ("flowrun.cli.resume", "resume", "Go on from a savepoint or checkpoint."),
     "backfill": ("flowrun.cli.backfill", "backfill", "Recompute a range of event time on Spark."),
+    "test": ("flowrun.cli.test", "test", "Run the tests of pipelines: files NAME.test.yaml."),
     "verify": ("flowrun.cli.verify", "verify", "Compare what the stream and Spark give."),
     "jobmanager": (
         "flowrun.cli.jobmanager",

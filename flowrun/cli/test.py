@@ -1,0 +1,83 @@
+"""`flowrun test [PATH…]`: runs the tests of pipelines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from flowrun.runners.pipeline_tests.binding import BoundTest
+    from flowrun.runners.pipeline_tests.check import Result
+    from flowrun.runners.pipeline_tests.files import LoadedFile
+
+
+@click.command()
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1, metavar="[PATH]…")
+@click.option("-k", "keyword", metavar="NAME", help="Only tests whose names contain this, or a test by its whole name.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for each test.")
+@click.pass_context
+def test(ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, verbose: bool) -> None:
+    """Run tests of pipelines: the files NAME.test.yaml in PATH, or in this folder.
+
+    Sources are given the rows that a test has, and what comes to the sinks is compared with what it expects. Time stands still unless the
+    test moves it. Each test runs as it is written, killed and restored between its steps, the same at another parallelism, and in
+    batches of one row: all must give the same. Nothing is read or written outside.
+
+    Exits with 1 if a test fails, with 2 if a test or a pipeline is broken.
+    """
+    from flowrun.cli.console import EXIT_FAILED, EXIT_OK
+    from flowrun.runners.pipeline_tests.check import check
+    from flowrun.runners.pipeline_tests.files import find_files, load_files
+
+    began = time.monotonic()
+    chosen = _chosen(load_files(find_files(paths or (Path(),))), keyword)
+    if not chosen:
+        raise click.UsageError(f"no test's name contains '{keyword}'")
+    results = []
+    for _, tests in chosen:
+        for bound in tests:
+            result = check(bound)
+            results.append(result)
+            _show(result, verbose=verbose)
+    _summarise(results, len(chosen), time.monotonic() - began)
+    ctx.exit(EXIT_OK if all(r.passed for r in results) else EXIT_FAILED)
+
+
+def _chosen(files: list[LoadedFile], keyword: str | None) -> list[tuple[LoadedFile, list[BoundTest]]]:
+    """The tests whose names contain the keyword; if one's whole name is that, it alone."""
+    if keyword is None:
+        return [(file, list(file.tests)) for file in files]
+    named = [(f, [b for b in f.tests if b.test.name == keyword]) for f in files]
+    if not any(tests for _, tests in named):
+        named = [(f, [b for b in f.tests if keyword.lower() in b.test.name.lower()]) for f in files]
+    return [(file, tests) for file, tests in named if tests]
+
+
+def _show(result: Result, *, verbose: bool) -> None:
+    """A test that failed, with all that is wrong; of one that passed a line if all are asked for."""
+    from flowrun.core.printable import printable
+    from flowrun.runners.pipeline_tests.report import render_failure
+
+    at = result.bound.test.location
+    title = printable(f"{at.file}:{at.line}  {result.bound.test.name}")
+    if result.passed:
+        if verbose:
+            click.echo(f"{click.style('passed', fg='green')}  {title}")
+        return
+    click.echo(f"{click.style('FAILED', fg='red', bold=True)}  {title}")
+    for failure in result.failures:
+        click.echo(printable(render_failure(result, failure)) + "\n")
+
+
+def _summarise(results: list[Result], files: int, seconds: float) -> None:
+    from flowrun.cli.views.figures import counted_text
+
+    failed = sum(not r.passed for r in results)
+    runs = sum(len(r.variants) for r in results)
+    counts = (
+        f"{failed} failed, {len(results) - failed} passed" if failed else f"{counted_text(len(results), 'test')} passed"
+    )
+    click.echo(f"{counts} in {counted_text(files, 'file')}: {counted_text(runs, 'run')} in {seconds:.1f} s")

@@ -1,0 +1,404 @@
+"""`flowrun test`: stories of pipelines that are told right, told wrong, and not told at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import Command
+
+pytestmark = pytest.mark.exhaustive  # each makes a pipeline of its own and runs it in several ways
+
+
+@dataclass
+class Told:
+    """What a command has printed, wherever, and its exit code."""
+
+    code: int
+    output: str
+
+
+Tell = Callable[..., Told]
+
+TOTALS = """
+CREATE TABLE orders (id BIGINT, buyer STRING, amount DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
+WITH ('connector' = 'kafka', 'topic' = 'orders', 'properties.bootstrap.servers' = 'nowhere:9092', 'scan.startup.mode' = 'earliest-offset',
+      'format' = 'json');
+CREATE TABLE totals (buyer STRING, n BIGINT, amount DOUBLE, PRIMARY KEY (buyer) NOT ENFORCED)
+WITH ('connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'nowhere:9092',
+      'key.format' = 'json', 'value.format' = 'json');
+CREATE TABLE minutes (buyer STRING, began TIMESTAMP(3), n BIGINT) WITH ('connector' = 'blackhole');
+INSERT INTO totals SELECT buyer, COUNT(*), SUM(amount) FROM orders GROUP BY buyer;
+INSERT INTO minutes SELECT buyer, window_start, COUNT(*)
+  FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY buyer, window_start, window_end;
+"""
+HEAD = "pipeline: p.sql\ntests:\n"
+
+
+@pytest.fixture
+def tell(flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    """Runs a file of tests about a pipeline, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(tests: str, pipeline: str = TOTALS, name: str = "p.sql", *options: str) -> Told:
+        (tmp_path / name).write_text(pipeline)
+        (tmp_path / "p.test.yaml").write_text(tests)
+        outcome = flowrun("test", "p.test.yaml", *options)
+        return Told(outcome.code, outcome.out + outcome.err)
+
+    return run
+
+
+STORY = """
+  - name: totals are kept up to date
+    steps:
+      - orders:
+          - {id: 1, buyer: ann, amount: 5, ts: 2024-03-01T10:00:00}
+          - {id: 2, buyer: bob, amount: 1.5, ts: 2024-03-01T10:00:01}
+        expect:
+          totals:
+            - {buyer: ann, n: 1, amount: 5}
+            - {buyer: bob, n: 1, amount: 1.5}
+          minutes: []
+      - orders: |
+          id, buyer, amount, ts
+          3,  ann,   ,       2024-03-01T10:00:30
+        watermark: {orders: 2024-03-01T10:01:00}
+        expect:
+          minutes: [{buyer: ann, n: 2}, {buyer: bob, n: 1}]
+      - orders: [{id: 4, buyer: bob, amount: 1, ts: 2024-03-01T10:00:02}]
+        late: 1
+    expect:
+      totals: [{buyer: ann, n: 2, amount: 5}, {buyer: bob, n: 2, amount: 2.5000000000001}]
+      minutes: {rows: [{n: 2}, {n: 1}], key: [n]}
+"""
+
+
+def test_a_story_that_holds_is_told_in_four_ways(tell: Tell) -> None:
+    result = tell(HEAD + STORY, TOTALS, "p.sql", "-v")
+    assert result.code == 0, result.output
+    assert "passed  p.test.yaml:4  totals are kept up to date" in result.output
+    assert "1 test passed in 1 file: 4 runs" in result.output
+
+
+def test_rows_that_differ_are_shown_with_the_step_that_made_them(tell: Tell) -> None:
+    result = tell(HEAD + STORY.replace("{buyer: bob, n: 2,", "{buyer: bob, n: 3,"))
+    assert result.code == 1, result.output
+    assert "FAILED  p.test.yaml:4  totals are kept up to date" in result.output
+    shown = result.output.splitlines()
+    at = shown.index("p.test.yaml:23:7: sink 'totals' has other rows than expected")
+    assert shown[at + 1 : at + 4] == [
+        "      buyer  n  amount",
+        "    - bob    3  2.5000000000001",
+        "    + bob    2  2.5",
+    ]
+    assert "made by p.sql:9" in result.output
+    assert "1 failed, 0 passed" in result.output
+
+
+def test_late_rows_that_nobody_expects_are_named(tell: Tell) -> None:
+    result = tell(HEAD + STORY.replace("late: 1", "late: 2"))
+    assert result.code == 1
+    assert "2 rows dropped as late expected, but dropped: 1 by " in result.output
+
+
+def test_changes_are_compared_one_by_one(tell: Tell) -> None:
+    story = """
+  - name: changes
+    variants: [as written]
+    steps:
+      - orders: [{id: 1, buyer: a, amount: 1}]
+        expect: {totals: {as: changes, rows: [{+I: {buyer: a, n: 1, amount: 1}}]}}
+      - orders: [{id: 2, buyer: a, amount: 2}]
+        expect:
+          totals: {as: changes, order: exact, rows: [{-U: {buyer: a, n: 1}}, {+U: {buyer: a, n: 2}}]}
+"""
+    assert tell(HEAD + story, TOTALS.replace("WATERMARK", "-- ").replace("MARK", "")).code == 2
+    result = tell(
+        HEAD
+        + story.replace("amount: 1}]", "amount: 1, ts: 2024-03-01}]").replace(
+            "amount: 2}]", "amount: 2, ts: 2024-03-01}]"
+        )
+    )
+    assert result.code == 0, result.output
+
+
+CHANGES = """
+sources:
+  people:
+    connector: filesystem
+    path: in/
+    format: debezium-json
+    schema: {id: BIGINT, tags: "ARRAY<STRING>", home: "ROW<city STRING, zip INT>", seen: "TIMESTAMP_LTZ(3)"}
+steps:
+  cities: {from: people, filter: home.city IS NOT NULL, select: [id, home.city AS city, tags, home, seen]}
+sinks:
+  out: {from: cities, connector: print}
+"""
+
+
+def test_changes_come_in_and_nested_values_go_through(tell: Tell) -> None:
+    story = """
+pipeline: p.yaml
+tests:
+  - name: people
+    given:
+      people:
+        - +I: {id: 1, tags: [a, null], home: {city: Rome, zip: 7}, seen: 2024-03-01T10:00:00Z}
+        - +I: {id: 2, tags: [], home: {city: Oslo}}
+        - -D: {id: 2, tags: [], home: {city: Oslo}}
+        - {id: 3, home: {zip: 5}}
+    expect:
+      out: [{id: 1, city: Rome, tags: [a, null], home: {city: Rome, zip: 7}, seen: 2024-03-01T10:00:00Z}]
+"""
+    result = tell(story, CHANGES, "p.yaml")
+    assert result.code == 0, result.output
+
+
+CLOCK = """
+sources:
+  clicks: {connector: kafka, topic: c, properties.bootstrap.servers: "nowhere:1", scan.startup.mode: earliest-offset, format: json,
+    schema: {user: STRING}}
+steps:
+  counts: {from: clicks, key_by: [user], window: {type: tumbling, size: 1m, time: processing}, aggregate: [COUNT(*) AS n]}
+sinks:
+  out: {from: counts, connector: blackhole}
+"""
+
+
+def test_processing_time_goes_by_only_when_the_test_says_so(tell: Tell) -> None:
+    story = """
+pipeline: p.yaml
+tests:
+  - name: a minute
+    now: 2024-03-01T10:00:30
+    steps:
+      - clicks: [{user: a}, {user: a}]
+        advance: 29s
+        expect: {out: []}
+      - advance: 1s
+        expect: {out: [{user: a, window_start: 2024-03-01T10:00:00, n: 2}]}
+      - rows: {clicks: [{user: b}]}
+        advance: 1h
+        expect: {out: [{user: b, n: 1}]}
+"""
+    result = tell(story, CLOCK, "p.yaml")
+    assert result.code == 0, result.output
+
+
+HIDDEN = """
+from flowrun.api.process_function import ProcessFunction
+import pyarrow as pa
+
+class Numbered(ProcessFunction):
+    def __init__(self):
+        self.seen = 0
+    def process_batch(self, batch, context):
+        first = self.seen
+        self.seen += batch.num_rows
+        return batch.append_column("n", pa.array(range(first, self.seen), pa.int64()))
+
+def double(x: int) -> int:
+    return 2 * x
+
+def triple(x: int) -> int:
+    return 3 * x
+"""
+NUMBERED = """
+sources:
+  clicks: {connector: kafka, topic: c, properties.bootstrap.servers: "nowhere:1", scan.startup.mode: earliest-offset, format: json,
+    schema: {user: STRING}}
+steps:
+  numbered: {from: clicks, process: {function: "hidden:Numbered", schema: {user: STRING, n: BIGINT}}}
+sinks:
+  out: {from: numbered, connector: blackhole}
+"""
+
+
+def test_state_that_no_checkpoint_holds_is_found(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    story = """
+pipeline: p.yaml
+tests:
+  - name: rows are numbered
+    steps:
+      - clicks: [{user: a}]
+      - clicks: [{user: b}]
+    expect: {out: [{user: a, n: 0}, {user: b, n: 1}]}
+"""
+    result = tell(story, NUMBERED, "p.yaml")
+    assert result.code == 1, result.output
+    assert "other rows at the end when the pipeline is killed and restored between all steps" in result.output
+    assert "    - b     1" in result.output
+    assert "    + b     0" in result.output
+
+
+def test_functions_and_tables_that_are_asked_are_replaced(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    pipeline = """
+CREATE FUNCTION twice AS 'hidden.double' LANGUAGE PYTHON;
+CREATE TABLE orders (id BIGINT, buyer STRING, at AS PROCTIME()) WITH ('connector' = 'datagen');
+CREATE TABLE buyers (buyer STRING, city STRING) WITH ('connector' = 'jdbc', 'url' = 'jdbc:postgresql://nowhere/x', 'table-name' = 'b');
+CREATE TABLE result (id BIGINT, twice BIGINT, city STRING) WITH ('connector' = 'blackhole');
+INSERT INTO result SELECT o.id, twice(o.id), b.city FROM orders AS o
+LEFT JOIN buyers FOR SYSTEM_TIME AS OF o.at AS b ON o.buyer = b.buyer;
+"""
+    story = (
+        HEAD
+        + """
+  - name: cities
+    replace:
+      lookup: {buyers: [{buyer: ann, city: Rome}, {buyer: ann, city: Oslo}, {city: Bern}]}
+      functions: {"hidden:double": "hidden:triple"}
+    given: {orders: [{id: 1, buyer: ann}, {id: 2, buyer: bob}, {id: 3}]}
+    expect: {result: [{id: 1, twice: 3, city: Rome}, {id: 1, twice: 3, city: Oslo}, {id: 2, twice: 6}, {id: 3, twice: 9}]}
+"""
+    )
+    result = tell(story, pipeline)
+    assert result.code == 0, result.output
+    without = story.replace("lookup: {buyers: [{buyer: ann, city: Rome}, {buyer: ann, city: Oslo}, {city: Bern}]}", "")
+    result = tell(without, pipeline)
+    assert result.code == 2
+    assert "the pipeline looks up rows in table 'buyers', which a test does not reach" in result.output
+
+
+RISKY = """
+settings: {dead_letters: {sink: letters}}
+sources:
+  texts: {connector: filesystem, path: in/, format: json, schema: {t: STRING}}
+steps:
+  numbers: {from: texts, on_error: MODE, select: [CAST(t AS INT) AS n]}
+sinks:
+  out: {from: numbers, connector: blackhole}
+  letters: {connector: blackhole, schema: {place: STRING, kind: STRING, reason: STRING}}
+"""
+
+
+def test_errors_are_expected_by_a_part_of_their_text(tell: Tell) -> None:
+    pipeline = (
+        RISKY.replace("MODE", "fail")
+        .replace("settings: {dead_letters: {sink: letters}}", "")
+        .replace("  letters: {connector: blackhole, schema: {place: STRING, kind: STRING, reason: STRING}}\n", "")
+    )
+    story = """
+pipeline: p.yaml
+tests:
+  - name: no number
+    given: {texts: [{t: "7"}, {t: seven}]}
+    error: cannot cast 'seven' to INT
+"""
+    result = tell(story, pipeline, "p.yaml")
+    assert result.code == 0, result.output
+    result = tell(story.replace("error: cannot", "error: can't"), pipeline, "p.yaml")
+    assert result.code == 1
+    assert "the job failed otherwise: expected was an error with 'can't cast 'seven' to INT'" in result.output
+    result = tell(story.replace("error: cannot cast 'seven' to INT", "expect: {out: []}"), pipeline, "p.yaml")
+    assert result.code == 1
+    assert "the job failed: " in result.output
+
+
+@pytest.mark.parametrize(
+    ("tests", "told"),
+    [
+        ("", "p.test.yaml:1:1: error: the file has no tests"),
+        ("pipeline: q.sql\ntests:\n- {name: a, given: {}, expect: {}}", "error: 'given' is empty"),
+        (
+            "pipeline: q.sql\ntests:\n- {name: a, given: {orders: []}, expect: {totals: []}}",
+            "p.test.yaml:1:11: error: there is no pipeline 'q.sql'",
+        ),
+        (
+            HEAD + "- {name: a, given: {order: []}, expect: {totals: []}}",
+            "3:21: error: the pipeline reads no source 'order'",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: []}, expect: {total: []}}",
+            "3:43: error: the pipeline has no sink 'total'",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: [{idd: 1}]}, expect: {totals: []}}",
+            "3:36: error: source 'orders' has no column 'idd'",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: [{id: one}]}, expect: {totals: []}}",
+            "3:35: error: column 'id' of source 'orders' is BIGINT: cannot cast 'one' to BIGINT",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: [{id: [1]}]}, expect: {totals: []}}",
+            "column 'id' of source 'orders' is BIGINT: a list is no value of it",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: [{-D: {id: 1}}]}, expect: {totals: []}}",
+            "source 'orders' gives +I only, not -D",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: []}, expect: {totals: [{+U: {n: 1}}]}}",
+            "error: a kind of change is written, but the table that is left is compared",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: 7}, expect: {totals: [7]}}",
+            "a row is a mapping from columns to values, got '7'",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: []}}\n- {name: a, given: {orders: []}, expect: {}}",
+            "3:10: error: the test expects nothing",
+        ),
+        (
+            HEAD + "- {name: a, expect: {totals: []}}",
+            "the test says neither what is 'given' nor what 'steps' there are",
+        ),
+        (
+            HEAD
+            + "- {name: a, given: {orders: []}, expect: {totals: []}}\n- {name: a, given: {orders: []}, expect: {totals: []}}",
+            "4:10: error: there are two tests 'a', the first in line 3",
+        ),
+        (HEAD + "- {name: a, steps: [{watermark: noon}], expect: {totals: []}}", "3:33: error: 'noon' is no time"),
+        (
+            HEAD + "- {name: a, steps: [{advance: soon}], expect: {totals: []}}",
+            "'advance' expects a duration, got 'soon'",
+        ),
+        (
+            HEAD + "- {name: a, steps: [{end: all}, {orders: []}], expect: {totals: []}}",
+            "3:34: error: source 'orders' has ended before",
+        ),
+        (HEAD + "- {name: a, steps: [{end: all}], late: many}", "'late' expects a number of rows, got 'many'"),
+        (HEAD + "- {nam: a, steps: [{end: all}], late: 1}", "3:4: error: a test has no key 'nam'"),
+        (
+            HEAD + '- {name: a, given: {orders: "id, buyer\\n1"}, late: 1}',
+            "row 1 has 1 values, but the first line names 2 columns",
+        ),
+        (HEAD + "- {name: a, given: {orders: {file: no.csv}}, late: 1}", "cannot read the rows in 'no.csv'"),
+        (
+            HEAD + "- {name: a, given: {orders: []}, late: 1, replace: {lookup: {x: []}}}",
+            "no table 'x' is looked up in",
+        ),
+        (
+            HEAD + "- {name: a, given: {orders: []}, expect: {totals: {rows: [], key: [nn]}}}",
+            "sink 'totals' has no column 'nn'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_tests_is_said_at_its_place(tell: Tell, tests: str, told: str) -> None:
+    result = tell(tests)
+    assert result.code == 2, result.output
+    assert told in result.output
+
+
+def test_only_tests_of_a_name_run(tell: Tell) -> None:
+    other = "  - {name: another, given: {orders: []}, expect: {totals: [], minutes: []}}\n"
+    result = tell(HEAD + STORY + other, TOTALS, "p.sql", "-k", "ANOTHER", "-v")
+    assert result.code == 0, result.output
+    assert "1 test passed" in result.output
+    result = tell(HEAD + STORY + other, TOTALS, "p.sql", "-k", "third")
+    assert result.code == 2
+    assert "no test's name contains 'third'" in result.output
+
+
+def test_a_folder_without_tests_says_how_files_of_tests_are_called(flowrun: Command, tmp_path: Path) -> None:
+    result = flowrun("test", str(tmp_path))
+    assert result.code == 2
+    assert "tests are in files NAME.test.yaml" in result.err
+    (tmp_path / "p.yaml").write_text("")
+    assert "is no file of tests" in flowrun("test", str(tmp_path / "p.yaml")).err
