@@ -9,9 +9,12 @@ import jsonschema
 import pytest
 import yaml
 
-from flowrun.frontend.yaml.declaration.json_schema import DIALECT, json_schema
+from flowrun.frontend.pipeline_tests.declaration import TESTS as TESTS_DECLARATION
+from flowrun.frontend.yaml.declaration.json_schema import DIALECT, json_schema, schema_of
 
-PIPELINES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
+FILES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
+TESTS = [p for p in FILES if p.name.endswith(".test.yaml")]
+PIPELINES = [p for p in FILES if p not in TESTS]
 VALID = """
 name: everything
 functions: {clean: "functions:clean"}
@@ -149,3 +152,14 @@ def test_the_example_pipelines_are_accepted(validator: Any, path: Path) -> None:
 def test_typos_are_rejected(validator: Any, right: str, wrong: str) -> None:
     assert right in VALID
     assert list(validator.iter_errors(read(VALID.replace(right, wrong, 1))))
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda p: p.stem)
+def test_files_of_tests_have_a_schema_of_their_own(path: Path) -> None:
+    schema = schema_of(TESTS_DECLARATION, "flowrun tests")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    document = read(path.read_text())
+    assert [e.message for e in validator.iter_errors(document)] == []
+    assert [e.message for e in validator.iter_errors({**document, "test": []})] != []
+    assert [e.message for e in validator.iter_errors({**document, "tests": [{"name": "a", "given": 1}]})] != []

@@ -49,6 +49,13 @@ def json_schema() -> Json:
     return document_schema(connectors, [format_options(name) for name in format_names()])
 
 
+def schema_of(document: specs.RecordValue, title: str) -> Json:
+    """The schema of documents with another declaration."""
+    definitions = {record.name: _record(record) for record in specs.records(document) if record is not document.record}
+    definitions["reference"] = {"type": "string", "pattern": _REFERENCE, "description": "a ${VARIABLE}"}
+    return {"$schema": DIALECT, "title": title, **_record(document.record), "$defs": definitions}
+
+
 def _record(record: specs.RecordSpec) -> Json:
     schema = _object(record.keys, record.doc, closed=not record.open_doc)
     if record.free_prefix is not None:
