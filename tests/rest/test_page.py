@@ -18,7 +18,7 @@ from tests.servers.chromium import Browser
 
 pytestmark = pytest.mark.exhaustive
 
-VIEWS = ("Graph", "Checkpoints", "Exceptions", "Configuration", "Log")
+VIEWS = ("Graph", "Checkpoints", "Exceptions", "Why", "Configuration", "Log")
 OVERFLOWS = "document.documentElement.scrollWidth > window.innerWidth"
 HOSTILE = (
     '<img src=x onerror="window.hit=1"><script>window.hit=1</script>\'\u202edlrow\u200b\x1b]0;x\x07 javascript:hit()'
@@ -315,3 +315,17 @@ import('/layers.js').then(({ layOut, spread }) => {
   done(wrong);
 }, (error) => done([String(error)]));
 """
+
+
+def test_findings_are_those_of_the_command_line(browser: Browser, tmp_path: Path) -> None:
+    with controlled(FakeJob(), tmp_path / "run") as endpoint:
+        browser.open(address_of(endpoint.entry))
+        browser.see("orders")
+        open_view(browser, "Why")
+        browser.see("2 things leave rows out")
+        browser.see("drops late rows")
+        browser.see("What to do:")
+        assert browser.run("return document.querySelectorAll('.finding.error').length") == 2
+        browser.click(".finding .vertices button")
+        browser.see("1 subtask")
+        assert browser.problems() == []

@@ -5,6 +5,7 @@ import { plain, word } from "./format.js";
 import { icon } from "./icons.js";
 
 const SIGNS = { error: "cross", warning: "warning", info: "dot" };
+const LOOKS = { blocks: "error", loses: "error", slows: "warning", risks: "warning", informs: "info" };
 
 export function findingsView(state, act) {
   const { findings } = state;
@@ -15,19 +16,20 @@ export function findingsView(state, act) {
     return h(
       "section.panel",
       { key: "findings" },
-      h("p.empty", null, icon("check"), " Nothing was found to be wrong with this job."),
+      h("p.empty", null, icon("check"), " ", h("bdi", null, plain(findings.summary, 2000))),
     );
   return h(
     "section.stack",
     { key: "findings", "aria-label": "Findings" },
+    h("p.quiet", { key: "summary" }, h("bdi", null, plain(findings.summary, 2000))),
     findings.list.map((f, i) =>
       h(
-        `article.finding.${f.severity}`,
+        `article.finding.${LOOKS[f.severity] ?? "info"}`,
         { key: `${f.kind}-${i}` },
         h(
           "header",
           null,
-          icon(SIGNS[f.severity] ?? "dot"),
+          icon(SIGNS[LOOKS[f.severity]] ?? "dot"),
           h("h3", null, h("bdi", null, plain(f.title, 400))),
           h("span.quiet", null, word(f.severity)),
         ),

@@ -170,7 +170,7 @@ function tabs(state, act) {
   const counts = {
     exceptions: job.failures.length,
     checkpoints: job.checkpoints?.failed ?? 0,
-    findings: state.findings.list.filter((f) => f.severity !== "info").length,
+    findings: state.findings.list.filter((f) => f.severity !== "informs").length,
   };
   const shown = shownTabs(state);
   const move = (event) => {

@@ -112,7 +112,7 @@ export function following(state, change) {
     };
     if (state.text.state === "loading") onceOnly("text", of("text"), takeText);
     if (route.tab === "settings") onceOnly("settings", of("config"), takeSettings);
-    const askWhy = once("findings", of("why"), (answer) => ({ list: answer.findings }));
+    const askWhy = once("findings", of("why"), (answer) => ({ list: answer.findings, summary: answer.summary }));
     start(async () => {
       if (!(await tellsWhy())) {
         change((s) => (s.findings.state = "missing"));
