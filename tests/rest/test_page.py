@@ -318,7 +318,8 @@ import('/layers.js').then(({ layOut, spread }) => {
 
 
 def test_findings_are_those_of_the_command_line(browser: Browser, tmp_path: Path) -> None:
-    with controlled(FakeJob(), tmp_path / "run") as endpoint:
+    document = JobDocument("shop.sql", "sql", "SELECT 1")
+    with controlled(FakeJob(), tmp_path / "run", document=document) as endpoint:
         browser.open(address_of(endpoint.entry))
         browser.see("orders")
         open_view(browser, "Why")
