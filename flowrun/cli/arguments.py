@@ -55,6 +55,25 @@ class _ParallelismType(click.ParamType[int]):
         return int(click.IntRange(1).convert(value, param, ctx))
 
 
+class DurationType(click.ParamType[int]):
+    """A duration, such as `90s`; gives ms."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The ms.
+
+        Raises:
+            click.BadParameter: it is none.
+        """
+        from flowrun.core.units import parse_duration_ms
+
+        try:
+            return value if isinstance(value, int) else parse_duration_ms(str(value))
+        except ValueError as error:
+            self.fail(f"'{value}' is no duration: {error}", param, ctx)
+
+
 def compile_options(command: F) -> F:
     """Add --var, --secret-var, --set and --parallelism: the options of every command that compiles a pipeline."""
 
@@ -126,14 +145,39 @@ def pipeline_arguments(command: F) -> F:
 
 
 def view_options(command: F) -> F:
-    """Add the options that say what a run shows of itself; the command gets them as one argument `view` (a `ViewOptions`)."""
+    """Add the options that say what a run shows of itself, and how a signal ends it; the command gets them as one argument `view` (a
+    `ViewOptions`).
+    """
 
     @functools.wraps(command)
-    def with_view(*args: Any, quiet: bool, log: LogOptions, live: bool | None, report: Path | None, **rest: Any) -> Any:
-        return command(*args, view=ViewOptions(quiet, log, live, report), **rest)
+    def with_view(
+        *args: Any,
+        quiet: bool,
+        log: LogOptions,
+        live: bool | None,
+        report: Path | None,
+        stop_savepoint: str | None,
+        stop_within: int | None,
+        **rest: Any,
+    ) -> Any:
+        if stop_savepoint is not None and "://" not in stop_savepoint:
+            stop_savepoint = os.path.abspath(os.path.expanduser(stop_savepoint))
+        view = ViewOptions(quiet, log, live, report, stop=StopOptions(stop_savepoint, stop_within))
+        return command(*args, view=view, **rest)
 
     decorated: Any = log_options()(with_view)
     for decorate in (
+        click.option(
+            "--stop-within",
+            type=DurationType(),
+            metavar="DURATION",
+            help="After a signal: cancel if the last checkpoint or savepoint is not there by then; the one before counts.",
+        ),
+        click.option(
+            "--stop-savepoint",
+            metavar="DIR",
+            help="A signal ends the run with a savepoint below DIR, not with a checkpoint.",
+        ),
         click.option(
             "--report",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -176,6 +220,22 @@ WORKERS = click.option(
 
 
 @record
+class StopOptions:
+    """How a signal ends a run.
+
+    Attributes:
+        savepoint: the folder below which the run ends with a savepoint; None: with a checkpoint, if it takes some.
+        within_ms: the run is cancelled if that is not there by then; None: it is waited for.
+    """
+
+    savepoint: str | None = None
+    within_ms: int | None = None
+
+
+NO_STOP_OPTIONS = StopOptions()
+
+
+@record
 class ViewOptions:
     """What a run shows of itself.
 
@@ -185,6 +245,7 @@ class ViewOptions:
         live: whether there is a live view instead of plain lines; None: there is one on a terminal.
         report: the file that the final figures are written to; None: there is none.
         rest: where its page and REST API listen besides; None: nowhere.
+        stop: how a signal ends it.
     """
 
     quiet: bool
@@ -192,6 +253,7 @@ class ViewOptions:
     live: bool | None
     report: Path | None
     rest: DoorOptions | None = None
+    stop: StopOptions = NO_STOP_OPTIONS
 
 
 FROM_SAVEPOINT = click.option(

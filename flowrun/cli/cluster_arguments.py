@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
+from flowrun.cli.arguments import DurationType
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
 
@@ -75,25 +76,6 @@ STATE = click.option(
     help="Keep jobs there: they go on when the cluster is started again, or when another job manager that waits with the same folder "
     "takes its place.",
 )
-
-
-class DurationType(click.ParamType[int]):
-    """A duration, such as `90s`; gives ms."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The ms.
-
-        Raises:
-            click.BadParameter: it is none.
-        """
-        from flowrun.core.units import parse_duration_ms
-
-        try:
-            return value if isinstance(value, int) else parse_duration_ms(str(value))
-        except ValueError as error:
-            self.fail(f"'{value}' is no duration: {error}", param, ctx)
 
 
 HANG_TIMEOUT = click.option(

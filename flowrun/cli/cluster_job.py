@@ -60,7 +60,7 @@ def run_on_cluster(
             return _detached(run.view, job_id, cluster)
         if not run.view.quiet:
             say(f"job {job_id[:SHORT_ID]} runs on {cluster}")
-        with stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints) as interruption:
+        with stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints, stop=run.view.stop) as interruption:
             job = ClusterJob(client, job_id)
             try:
                 result = await_end(run, job, job, interruption, show_traceback=show_traceback)

@@ -1,7 +1,8 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP while a job runs.
 
-The first signal ends the job with a last checkpoint, or, if the job takes no checkpoints, after the rows that were read are written. The
-second one cancels it. If the job does not end even then, the watchdog (`runtime/watchdog`) ends the process.
+The first signal ends the job with a last checkpoint, or with a savepoint if that is asked for; or, if the job takes no checkpoints, after
+the rows that were read are written. The second one cancels it, and so does the time, if there is a limit. If the job does not end even
+then, the watchdog (`runtime/watchdog`) ends the process.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from flowrun.cli.arguments import NO_STOP_OPTIONS, StopOptions
 from flowrun.cli.console import say
+from flowrun.core.clock import Clock, SystemClock
+from flowrun.core.units import format_duration
 from flowrun.errors import StateError
 
 if TYPE_CHECKING:
@@ -27,11 +31,24 @@ class Interruption:
         quiet: whether only problems are said.
         checkpoints: whether the job takes checkpoints.
         answer: is called for every signal that is handled.
+        stop: how the job ends.
+        clock: of the limit of time.
     """
 
-    def __init__(self, quiet: bool, *, checkpoints: bool, answer: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        quiet: bool,
+        *,
+        checkpoints: bool,
+        answer: Callable[[], None] = lambda: None,
+        stop: StopOptions = NO_STOP_OPTIONS,
+        clock: Clock | None = None,
+    ) -> None:
         self._quiet = quiet
         self._checkpoints = checkpoints
+        self._options = stop
+        self._clock = SystemClock() if clock is None else clock
+        self._asked_ns: int | None = None
         self._answer = answer
         self._job: ControllableJob | None = None
         self._ticket: Ticket | None = None
@@ -66,16 +83,20 @@ class Interruption:
         self.signal = number
         if not self._quiet and not self.is_shown:
             how = "with a last checkpoint" if self._checkpoints else "what was read is processed and written"
+            how = how if self._options.savepoint is None else "with a savepoint"
             say(f"\nstopping: {how}; press Ctrl-C again to cancel")
         if self._job is not None:
             self._stop(self._job)
 
     def check(self) -> None:
-        """Look whether the last checkpoint was taken; if it failed, cancel the job: what it did since the one before does not count."""
+        """Look whether the last checkpoint was taken; if it failed, or takes too long, cancel the job: what it did since the one before
+        does not count.
+        """
         if self._ticket is None or self._job is None:
             return
         if not self._ticket.is_answered:
             self._give_up_if_it_failed_again(self._job)
+            self._give_up_if_it_takes_too_long(self._job)
             return
         ticket, self._ticket = self._ticket, None
         try:
@@ -83,8 +104,21 @@ class Interruption:
         except StateError as error:
             if self._job.status().state.is_terminal:  # the job reached its own end meanwhile
                 return
-            say(f"there is no last checkpoint: {error}")
+            say(f"there is no last {self._what}: {error}")
             self._job.cancel()
+
+    @property
+    def _what(self) -> str:
+        return "checkpoint" if self._options.savepoint is None else "savepoint"
+
+    def _give_up_if_it_takes_too_long(self, job: ControllableJob) -> None:
+        limit_ms = self._options.within_ms
+        if limit_ms is None or self._asked_ns is None or self._ticket is None:
+            return
+        if self._clock.monotonic_ns() - self._asked_ns >= limit_ms * 1_000_000:
+            self._ticket = None
+            say(f"there is no last {self._what} within {format_duration(limit_ms)}: the one before counts")
+            job.cancel()
 
     def _give_up_if_it_failed_again(self, job: ControllableJob) -> None:
         """Cancel a job that fails again and again: it would be restarted each time, and never take its last checkpoint."""
@@ -92,17 +126,19 @@ class Interruption:
         before, self._restarts = self._restarts, status.restarts
         if before is not None and status.restarts > before:
             self._ticket = None
-            say(f"there is no last checkpoint: the job failed while it was to stop: {status.last_failure}")
+            say(f"there is no last {self._what}: the job failed while it was to stop: {status.last_failure}")
             job.cancel()
 
     def _stop(self, job: ControllableJob) -> None:
-        if not self._checkpoints:
+        savepoint = self._options.savepoint
+        if not self._checkpoints and savepoint is None:
             job.stop()
             return
         try:
-            self._ticket = job.take_snapshot(savepoint=False, stop=True)
+            self._asked_ns = self._clock.monotonic_ns()
+            self._ticket = job.take_snapshot(savepoint, savepoint=savepoint is not None, stop=True)
         except StateError as error:
-            say(f"there is no last checkpoint: {error}")
+            say(f"there is no last {self._what}: {error}")
             job.cancel()
 
 
@@ -117,10 +153,14 @@ def _leave_terminal() -> None:
 
 @contextmanager
 def stop_on_signals(
-    quiet: bool, *, checkpoints: bool, answer: Callable[[], None] = lambda: None
+    quiet: bool,
+    *,
+    checkpoints: bool,
+    answer: Callable[[], None] = lambda: None,
+    stop: StopOptions = NO_STOP_OPTIONS,
 ) -> Iterator[Interruption]:
     """A context in which the signals are handled; at its end the handlers of before are put back."""
-    interruption = Interruption(quiet, checkpoints=checkpoints, answer=answer)
+    interruption = Interruption(quiet, checkpoints=checkpoints, answer=answer, stop=stop)
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the job outlives its terminal
         numbers.append(signal.SIGHUP)

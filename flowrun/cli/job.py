@@ -182,7 +182,9 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,
         _workers(run, board) if run.cluster is None else run.cluster() as cluster,
-        stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer) as interruption,
+        stop_on_signals(
+            run.view.quiet, checkpoints=run.takes_checkpoints, answer=board.answer, stop=run.view.stop
+        ) as interruption,
         watched(board, cancel_timeout_ms=run.compiled.job_graph.settings.cancellation_timeout_ms, hint=_after(run)),
         _door(run) as door,
     ):

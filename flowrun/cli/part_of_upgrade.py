@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
     from flowrun.runners.program import CompiledProgram
     from flowrun.runners.rescaling import RescalableJob
+    from flowrun.runners.versions.keeping import VersionKeeper
     from flowrun.runtime.job_status import JobResult
     from flowrun.runtime.jobmaster.commit_hold import CommitHold
 
@@ -69,11 +70,18 @@ def version_watch(
         return lambda: part.look(job)
     if compiled.job_graph.settings.checkpoint is None:
         return lambda: None
-    from flowrun.core.clock import SystemClock
-    from flowrun.runners.versions.keeping import keeper_of
+    keepers: list[VersionKeeper | None] = []
 
-    keeper = keeper_of(compiled, functions_from, restored_from, SystemClock())
-    return lambda: None if keeper is None else keeper.look(job)
+    def look() -> None:
+        if not keepers:  # small runs are over before that
+            from flowrun.core.clock import SystemClock
+            from flowrun.runners.versions.keeping import keeper_of
+
+            keepers.append(keeper_of(compiled, functions_from, restored_from, SystemClock()))
+        if keepers[0] is not None:
+            keepers[0].look(job)
+
+    return look
 
 
 def go_on_with_next(

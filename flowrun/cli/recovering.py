@@ -35,15 +35,24 @@ _LONG_SILENCE_MS = 120_000
 
 
 def newest_of(job_graph: JobGraph) -> SnapshotPath | None:
-    """The newest checkpoint of a job; None: it has none yet.
+    """The newest checkpoint of a job, or the savepoint with which it was stopped since; None: it has none yet.
 
     Raises:
         PipelineError: the job takes no checkpoints, or its newest one cannot be read.
     """
     from flowrun.state.storage.locate import newest_checkpoint
+    from flowrun.state.storage.names import job_slug
+    from flowrun.state.storage.other_checkpoints import complete_numbers
+    from flowrun.state.storage.state_path import resolve
+    from flowrun.state.storage.stop_note import read_stop_note
 
+    directory = _directory(job_graph)
+    folder = resolve(directory) / job_slug(job_graph.name)
     try:
-        return newest_checkpoint(_directory(job_graph), job_graph.name)
+        stopped = read_stop_note(folder)
+        if stopped is not None and stopped.checkpoint_id > max(complete_numbers(folder), default=0):
+            return locate_state(stopped.savepoint, job_graph.name)
+        return newest_checkpoint(directory, job_graph.name)
     except StateError as error:
         raise as_input_error(error) from error
 

@@ -55,6 +55,11 @@ STANDARD_INPUT = Path("stdin.sql")
     type=click.Choice(["json", "csv"]),
     help="How the rows of a SELECT are printed; else as a live table on a terminal, and as change lines elsewhere.",
 )
+@click.option(
+    "--recover",
+    is_flag=True,
+    help="Go on from the newest checkpoint, or the savepoint with which it was stopped since; begin afresh if there is none.",
+)
 @ALLOW_NON_RESTORED
 @COMMITTED_AFTER
 @WORKERS
@@ -73,6 +78,7 @@ def run(
     mode: str | None,
     from_savepoint: str | None,
     form: str | None,
+    recover: bool,
     allow_non_restored_state: bool,
     committed_after: str,
     workers: int | None,
@@ -102,7 +108,7 @@ def run(
     prepare(view)
     file, text = _text_of(file, script)
     if text is not None:
-        _refuse_without_file(("--from-savepoint", from_savepoint), ("--on", on_spark))
+        _refuse_without_file(("--from-savepoint", from_savepoint), ("--recover", recover), ("--on", on_spark))
     cluster = cluster_of_job(cluster, detach, workers, elsewhere=on_spark is not None or mode == "batch")
     _forgo_pandas(ctx, file, variables)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
@@ -111,7 +117,7 @@ def run(
     if on_spark is not None:
         refuse_on_spark(
             ("--mode batch", mode == "batch"), ("--workers", workers is not None), ("--format", form),
-            ("--cluster", cluster),
+            ("--cluster", cluster), ("--recover", recover),
         )  # fmt: skip
         stream = SparkRun(
             file, given, values, view, spark.options(view.log.level), on_spark, from_savepoint,
@@ -121,7 +127,9 @@ def run(
     if file.suffix.lower() == PROGRAM_SUFFIX:
         from flowrun.cli.program import ProgramRun, run_jobs
 
-        _refuse_for_programs(("--mode", mode), ("--format", form), ("an option of Spark", spark.are_given))
+        _refuse_for_programs(
+            ("--mode", mode), ("--format", form), ("--recover", recover), ("an option of Spark", spark.are_given)
+        )
         program = ProgramRun(
             file,
             given,
@@ -143,12 +151,15 @@ def run(
     if compiled.is_batch:
         _refuse(
             ("--from-savepoint", from_savepoint),
+            ("--recover", recover),
             ("--allow-non-restored-state", allow_non_restored_state),
             ("--committed-after", committed_after != "refuse"),
             ("--workers", workers),
             ("--cluster", cluster is not None and not cluster.is_default),
             ("--detach", detach),
             ("--rest", view.rest),
+            ("--stop-savepoint", view.stop.savepoint),
+            ("--stop-within", view.stop.within_ms),
         )
         ctx.exit(_run_as_batch(compiled, spark.options(view.log.level, parallelism), view, form))
     refuse_spark(spark)
@@ -160,13 +171,24 @@ def run(
         workers=workers,
         recompiling=recompiling(compiled, given, values),
     )
-    if from_savepoint is not None:
-        compiled, job = _restoring(ctx, compiled, job, from_savepoint, file, (given, values))
+    begins_at = _newest(compiled, from_savepoint) if recover else from_savepoint
+    if begins_at is not None:
+        compiled, job = _restoring(ctx, compiled, job, begins_at, file, (given, values))
     if cluster is None:
         ctx.exit(run_with_results(job, compiled.optimised, form, show_traceback=ctx.obj["traceback"]))
     from flowrun.cli.cluster_job import run_on_cluster
 
     ctx.exit(run_on_cluster(job, given, values, cluster, detach=detach, show_traceback=ctx.obj["traceback"]).code)
+
+
+def _newest(compiled: CompiledPipeline, from_savepoint: str | None) -> str | None:
+    """The newest checkpoint of a pipeline, or the savepoint with which it was stopped since; None: there is none."""
+    from flowrun.cli.recovering import newest_of
+
+    if from_savepoint is not None:
+        raise click.UsageError("--recover chooses the checkpoint: leave --from-savepoint out")
+    newest = newest_of(compiled.job_graph)
+    return None if newest is None else newest.folder
 
 
 def _text_of(file: Path | None, script: str | None) -> tuple[Path, str | None]:

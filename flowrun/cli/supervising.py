@@ -15,9 +15,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from flowrun.cli.arguments import ViewOptions
+import msgspec
+
+from flowrun.cli.arguments import StopOptions, ViewOptions
 from flowrun.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, say
 from flowrun.cli.logs import LogOptions
 from flowrun.core.record import record
@@ -28,8 +32,54 @@ from flowrun.runners.versions.trial import begin_going_back, end_going_back
 from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.stop_note import read_stop_note
 
+if TYPE_CHECKING:
+    from flowrun.rest.doors import DoorOptions
+
 NEW, OLD = "new", "old"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@record
+class ViewTexts:
+    """`ViewOptions` as texts and numbers; `rest`: address, file of the token, folder of certificates."""
+
+    quiet: bool
+    log_level: str
+    log_format: str
+    log_file: str | None
+    live: bool | None
+    report: str | None
+    rest: tuple[str, str | None, str | None] | None
+    stop_savepoint: str | None
+    stop_within_ms: int | None
+
+
+def _texts_of(view: ViewOptions) -> ViewTexts:
+    def absolute(path: Path | None) -> str | None:
+        return None if path is None else str(path.absolute())
+
+    door = view.rest
+    rest = None if door is None else (str(door.address), absolute(door.token_file), absolute(door.tls))
+    return ViewTexts(
+        view.quiet,
+        view.log.level,
+        view.log.form,
+        absolute(view.log.file),
+        view.live,
+        absolute(view.report),
+        rest,
+        view.stop.savepoint,
+        view.stop.within_ms,
+    )
+
+
+def _door_options(address: str, token_file: str | None, tls: str | None) -> DoorOptions:
+    from flowrun.rest.doors import DoorOptions
+    from flowrun.runtime.rpc.address import parse_address
+
+    return DoorOptions(
+        parse_address(address), None if token_file is None else Path(token_file), None if tls is None else Path(tls)
+    )
 
 
 @record
@@ -40,30 +90,24 @@ class VersionProcess:
         parent: its process id.
         secrets: values of variables that are not kept.
         workers: see `JobRun`.
-        view: what is shown; `report` as text.
+        view: what is shown.
     """
 
     parent: int
     secrets: Mapping[str, str]
     workers: int | None
-    view: Mapping[str, str | bool | None]
+    view: ViewTexts
 
     def view_options(self) -> ViewOptions:
         """What is shown."""
-        from pathlib import Path
-
-        report = self.view.get("report")
-        live = self.view.get("live")
-        log_file = self.view.get("log_file")
+        given = self.view
         return ViewOptions(
-            bool(self.view.get("quiet")),
-            LogOptions(
-                str(self.view.get("log_level") or "warning"),
-                str(self.view.get("log_format") or "text"),
-                None if log_file is None else Path(str(log_file)),
-            ),
-            None if live is None else bool(live),
-            None if report is None else Path(str(report)),
+            given.quiet,
+            LogOptions(given.log_level, given.log_format, None if given.log_file is None else Path(given.log_file)),
+            given.live,
+            None if given.report is None else Path(given.report),
+            None if given.rest is None else _door_options(*given.rest),
+            StopOptions(given.stop_savepoint, given.stop_within_ms),
         )
 
 
@@ -163,28 +207,15 @@ class Supervisor:
         return self._signalled
 
     def _run_child(self, role: str, number: int) -> int:
-        view = self._view
-        given = {
-            "parent": os.getpid(),
-            "secrets": dict(self._secrets.get(number, {})),
-            "workers": self._workers,
-            "view": {
-                "quiet": view.quiet,
-                "log_level": view.log.level,
-                "log_format": view.log.form,
-                "log_file": None if view.log.file is None else str(view.log.file.absolute()),
-                "live": view.live,
-                "report": None if view.report is None else str(view.report.absolute()),
-            },
-        }
+        given = VersionProcess(os.getpid(), dict(self._secrets.get(number, {})), self._workers, _texts_of(self._view))
         mine, its = os.pipe()
         command = [sys.executable, "-m", "flowrun", "run-version", self._history.job_folder.uri, role, str(mine)]
         # A group of its own: signals of the terminal come once, from here.
         with subprocess.Popen(command, pass_fds=(mine,), process_group=0) as child:
             self._child = child
             os.close(mine)
-            with os.fdopen(its, "w") as stream:
-                json.dump(given, stream)
+            with os.fdopen(its, "wb") as stream:
+                stream.write(msgspec.json.encode(given))
             code = child.wait()
         self._child = None
         return code if code >= 0 else 128 - code

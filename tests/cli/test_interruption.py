@@ -6,7 +6,9 @@ import signal
 
 import pytest
 
+from flowrun.cli.arguments import StopOptions
 from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.core.clock import ManualClock
 from flowrun.errors import StateError
 from flowrun.runtime.lifecycle import JobState
 from tests.rest.control_fakes import FakeJob
@@ -123,3 +125,30 @@ def test_handlers_are_put_back() -> None:
         signal.raise_signal(signal.SIGINT)
         assert interruption.requested
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_run_may_end_with_a_savepoint_whether_it_takes_checkpoints_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    for checkpoints in (True, False):
+        interruption = Interruption(False, checkpoints=checkpoints, stop=StopOptions("/keep"))
+        interruption.attach(job := FakeJob())
+        interruption.handle(signal.SIGTERM, None)
+        assert job.asked == [("snapshot", "/keep", True, True, False)]
+        job.tickets[0].succeed("/keep/savepoint-1")
+        interruption.check()
+    assert "stopping: with a savepoint" in capsys.readouterr().err
+
+
+def test_a_last_checkpoint_that_takes_too_long_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    interruption = Interruption(True, checkpoints=True, stop=StopOptions(within_ms=25_000), clock=clock)
+    interruption.attach(job := FakeJob())
+    interruption.handle(signal.SIGTERM, None)
+    clock.advance(24_999)
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT]
+    clock.advance(1)
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)]
+    assert "there is no last checkpoint within 25s: the one before counts" in capsys.readouterr().err
+    interruption.check()
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.arguments import ALLOW_NON_RESTORED, all_overrides, compile_options, parse_assignments
-from flowrun.cli.cluster_arguments import ClusterOptions, DurationType, cluster_options
+from flowrun.cli.arguments import ALLOW_NON_RESTORED, DurationType, all_overrides, compile_options, parse_assignments
+from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
 
 if TYPE_CHECKING:
     pass
