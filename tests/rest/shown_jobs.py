@@ -76,7 +76,7 @@ def run_shown(folder: Path, text: str, name: str = "shop.sql") -> Iterator[Shown
     file, runtime = folder / name, folder / "run"
     file.write_text(text.replace("{state}", str(folder / "state")), encoding="utf-8")
     environment = {**os.environ, "FLOWRUN_RUNTIME_DIR": str(runtime)}
-    command = [sys.executable, "-m", "flowrun", "run", "--workers", "0", "--quiet", str(file)]
+    command = [sys.executable, "-m", "flowrun", "run", "--workers", "0", "--quiet", name]
     with (folder / "run.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
@@ -103,7 +103,9 @@ def with_texts(value: Value, text: str, kept: frozenset[str]) -> Value:
         found = text
     elif is_dataclass(value) and not isinstance(value, type):
         given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        changed = {name: v if name in kept else with_texts(v, text, kept) for name, v in given.items()}
+        changed = {
+            name: v if name in kept and isinstance(v, str) else with_texts(v, text, kept) for name, v in given.items()
+        }
         found = replace(value, **changed)
     elif isinstance(value, dict):
         found = {

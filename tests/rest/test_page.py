@@ -204,15 +204,6 @@ def test_a_job_is_stopped_with_a_savepoint_and_its_end_is_shown(browser: Browser
     assert browser.problems() == []
 
 
-def test_a_page_whose_job_is_killed_says_since_when_there_is_no_answer(browser: Browser, tmp_path: Path) -> None:
-    with run_shown(tmp_path, SHOP) as job:
-        browser.open(job.address)
-        browser.wait("document.querySelectorAll('.vertex').length === 4")
-        job.process.kill()
-        browser.see("No answer since")
-        assert browser.run("return document.querySelectorAll('.vertex').length") == 4, "what was known stays"
-
-
 class HostileJob(FakeJob):
     """Every text that somebody else chose is one that attacks a page."""
 
@@ -318,15 +309,23 @@ import('/layers.js').then(({ layOut, spread }) => {
 
 
 def test_findings_are_those_of_the_command_line(browser: Browser, tmp_path: Path) -> None:
-    document = JobDocument("shop.sql", "sql", "SELECT 1")
-    with controlled(FakeJob(), tmp_path / "run", document=document) as endpoint:
+    with controlled(FakeJob(), tmp_path / "run", document=JobDocument("orders.sql", "sql", "SELECT 1")) as endpoint:
         browser.open(address_of(endpoint.entry))
         browser.see("orders")
         open_view(browser, "Why")
         browser.see("2 things leave rows out")
         browser.see("drops late rows")
         browser.see("What to do:")
-        assert browser.run("return document.querySelectorAll('.finding.error').length") == 2
+        assert browser.run("return document.querySelectorAll('.finding.bad').length") == 2
         browser.click(".finding .vertices button")
         browser.see("1 subtask")
         assert browser.problems() == []
+
+
+def test_a_page_whose_job_is_killed_says_since_when_there_is_no_answer(browser: Browser, shop: ShownJob) -> None:
+    # the last test of the shop, whose process ends here
+    browser.open(shop.address)
+    browser.wait("document.querySelectorAll('.vertex').length === 4")
+    shop.process.kill()
+    browser.see("No answer since")
+    assert browser.run("return document.querySelectorAll('.vertex').length") == 4, "what was known stays"

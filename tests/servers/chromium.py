@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 _PATIENCE_S = 20
-_FLAGS = (
+FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
 )  # fmt: skip
@@ -105,7 +105,7 @@ def chromium_driver() -> Iterator[Chrome]:
     selenium = pytest.importorskip("selenium.webdriver", reason="the package selenium is not installed")
     options = selenium.ChromeOptions()
     options.binary_location = programs[0]
-    for flag in _FLAGS:
+    for flag in FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = selenium.Chrome(options=options, service=selenium.ChromeService(programs[1]))

@@ -119,7 +119,7 @@ export function actions(state, change, watch) {
       s.history = new History();
       s.text = { state: "loading", text: "", file: "", language: "text", message: "" };
       s.settings = { state: "loading", groups: [], message: "" };
-      s.findings = { state: "loading", list: [], summary: "", message: "" };
+      s.findings = { state: "loading", summary: "", list: [], message: "" };
       s.log = { state: "loading", lines: [], message: "", follows: true };
       s.selected = s.lit = s.opened = s.dialog = null;
       s.graph = { ...s.graph, moved: null, focus: null };

@@ -71,6 +71,15 @@ function timeline(checkpoints, state, act) {
         role: "img",
         "aria-label": `The last ${counted(shown.length, "checkpoint")}; the table below says the same`,
       },
+      h(
+        "defs",
+        null,
+        h(
+          "pattern",
+          { id: "failed", width: 8, height: 8, patternUnits: "userSpaceOnUse" },
+          h("path", { d: "M-2 10 10 -2M-6 6 6 -6M2 14 14 2" }),
+        ),
+      ),
       h("line.axis", { x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT }),
       shown.map((c) => {
         const high = c.bytes === null ? HEIGHT * 0.4 : 10 + (HEIGHT - 22) * (c.bytes / largest);
@@ -142,12 +151,7 @@ function row(c, state, act) {
       ),
     ),
     h("th", { scope: "row" }, name),
-    h(
-      "td",
-      null,
-      h(`span.sign.${c.status}`, null, icon(SIGNS[c.status] ?? "dot"), word(c.status)),
-      c.status === "in_progress" && h("small", null, ` ${c.acknowledged} of ${c.subtasks}`),
-    ),
+    h("td", null, h(`span.sign.${c.status}`, null, icon(SIGNS[c.status] ?? "dot"), word(c.status), ended(c))),
     h("td.figure-cell", null, clock(c.triggeredMs)),
     h("td.figure-cell", null, duration(c.durationMs)),
     h("td.figure-cell", null, bytes(c.bytes)),
@@ -213,6 +217,11 @@ function detail(c, state) {
         : h("p.quiet", null, "No subtask has written anything yet."),
     ),
   );
+}
+
+/** Of one that has not ended how many subtasks have. */
+function ended(c) {
+  return c.status === "in_progress" ? `, ${c.acknowledged} of ${c.subtasks}` : "";
 }
 
 const PARTS = ["Vertex", "Subtasks", "State", "Written", "Synchronous", "Asynchronous", "Alignment", "In flight"];

@@ -37,7 +37,7 @@ function placement(state, layout) {
   const margin = isNarrow ? 8 : 24;
   const wide = (view.width - 2 * margin) / layout.width;
   const high = isNarrow ? 1 : (view.height - 2 * margin - 36) / layout.height;
-  const fitted = Math.max(isNarrow ? 0.75 : SMALLEST, Math.min(1, wide, high));
+  const fitted = Math.max(isNarrow ? 0.66 : SMALLEST, Math.min(1, wide, high));
   const scale = moved?.scale ?? fitted;
   const height = isNarrow ? Math.max(200, layout.height * scale + 2 * margin + 44) : null;
   const x = moved?.x ?? Math.max(margin, (view.width - layout.width * scale) / 2);
@@ -181,8 +181,8 @@ function box(vertex, layout, state, act) {
         top: `${place.y}px`,
         width: `${place.width}px`,
         height: `${place.height}px`,
-        "--busy": String(Math.round((vertex.busy ?? 0) * 100)),
-        "--pressed": String(Math.round((vertex.backPressured ?? 0) * 100)),
+        "--busy-part": String(Math.round((vertex.busy ?? 0) * 100)),
+        "--pressed-part": String(Math.round((vertex.backPressured ?? 0) * 100)),
       },
       on: {
         click: () => act.select(isOpen ? null : vertex.id),

@@ -68,9 +68,9 @@ function heading(state, act) {
     h(
       "div.actions",
       { role: "group", "aria-label": "Orders" },
-      button("savepoint", "Savepoint …", "save", "savepoint"),
-      button("rescale", "Rescale …", "scale", "rescale"),
-      button("stop", "Stop …", "stop", "stop"),
+      button("savepoint", "Savepoint", "save", "savepoint"),
+      button("rescale", "Rescale", "scale", "rescale"),
+      button("stop", "Stop", "stop", "stop"),
     ),
   );
 }

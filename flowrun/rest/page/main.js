@@ -28,7 +28,7 @@ const state = {
   history: new History(),
   text: { state: "loading", text: "", file: "", language: "text", message: "" },
   settings: { state: "loading", groups: [], message: "" },
-  findings: { state: "loading", list: [], summary: "", message: "" },
+  findings: { state: "loading", summary: "", list: [], message: "" },
   log: { state: "loading", lines: [], message: "", follows: true },
   graph: { view: { width: 700, height: 480 }, moved: null, at: null, focus: null },
   side: "text",

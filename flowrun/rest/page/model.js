@@ -61,7 +61,13 @@ export function jobOf(details, known, before = null) {
     settings: details.settings,
     vertices,
     byId,
-    edges: details.exchanges.map((e) => edgeOf(e, byId)),
+    edges: details.exchanges.map((e) => ({
+      ...edgeOf(e, byId),
+      heavyKeys: heavyKeysOf(
+        e.exchange_id,
+        details.vertices.find((v) => v.status.vertex_id === e.source)?.subtasks ?? [],
+      ),
+    })),
     checkpoints,
     failures: failuresOf(details),
     lines: linesOf(vertices),
@@ -142,6 +148,20 @@ function vertexOf(given, number, states, before, seconds) {
   };
   const state = vertexState(parts);
   return { ...vertex, ...state, load: loadOf(vertex) };
+}
+
+/** Keys that many rows of an exchange have, as its writers have sampled them, heaviest first: their part of those rows. */
+function heavyKeysOf(exchange, subtasks) {
+  const prefix = `heavyKey.${exchange}.`;
+  const shares = new Map();
+  for (const { gauges } of subtasks) {
+    for (const [name, share] of Object.entries(gauges)) {
+      if (name.startsWith(prefix) && share)
+        shares.set(name.slice(prefix.length), [...(shares.get(name.slice(prefix.length)) ?? []), share]);
+    }
+  }
+  const means = [...shares].map(([key, found]) => ({ key, share: sum(found) / subtasks.length }));
+  return means.sort((a, b) => b.share - a.share).slice(0, 5);
 }
 
 function subtaskOf(given, old, seconds) {

@@ -22,6 +22,7 @@ import { sparkline } from "./sparkline.js";
 
 const MOST_SUBTASKS = 200;
 const SKEWED = 1.5;
+const HEAVY = 0.1;
 
 export function vertexView(state, act) {
   const vertex = state.job.byId.get(state.selected);
@@ -97,7 +98,7 @@ function subtasks(vertex, state) {
   const most = Math.max(1, ...vertex.subtasks.map((s) => s.recordsIn || s.recordsOut));
   const shown = vertex.subtasks.slice(0, MOST_SUBTASKS);
   const heads = ["#", "State", vertex.isSource ? "Read" : "In", "Out", "Load", "Watermark"];
-  const places = new Set(vertex.subtasks.map((s) => s.place).filter(Boolean)).size > 0;
+  const places = new Set(vertex.subtasks.map((s) => s.place).filter(Boolean)).size > 1;
   if (places) heads.push("Where");
   return h(
     "div",
@@ -241,8 +242,21 @@ function exchanges(vertex, state, act) {
           ),
           h("span.tag", { title: plain(edge.describes, 400) }, plain(edge.describes, 60)),
           edge.rate !== null && h("span.figure-cell", null, rate(edge.rate)),
+          heavyKeys(edge),
         );
       }),
     ),
+  );
+}
+
+/** The keys that most rows of an edge have, if any key has more than its share. */
+function heavyKeys({ heavyKeys: keys }) {
+  const heavy = keys.filter(({ share }) => share >= HEAVY);
+  if (!heavy.length) return null;
+  return h(
+    "p.quiet.heavy",
+    null,
+    "Heaviest keys: ",
+    heavy.map(({ key, share }, i) => [i ? ", " : "", h("bdi", null, plain(key, 100)), ` (${percent(share)})`]),
   );
 }

@@ -19,7 +19,6 @@ const MOST_LINES = 1_000;
  */
 export function following(state, change) {
   let running = [];
-  let routes = null;
 
   const start = (asks, everyMs) => running.push(poll(() => reported(asks), everyMs));
   const reported = async (asks) => {
@@ -112,23 +111,13 @@ export function following(state, change) {
     };
     if (state.text.state === "loading") onceOnly("text", of("text"), takeText);
     if (route.tab === "settings") onceOnly("settings", of("config"), takeSettings);
-    const askWhy = once("findings", of("why"), (answer) => ({ list: answer.findings, summary: answer.summary }));
+    const askWhy = once("findings", of("why"), ({ summary, findings }) => ({ summary, list: findings }));
     start(async () => {
-      if (!(await tellsWhy())) {
-        change((s) => (s.findings.state = "missing"));
-        return false;
-      }
       await askWhy();
       return route.tab === "findings" && !state.job?.isOver;
     }, FINDINGS_MS);
     if (route.tab === "log") followLog(of("logs"));
     return null;
-  };
-
-  /** Whether this server says why a job is slow: its document of routes tells. */
-  const tellsWhy = async () => {
-    routes ??= Object.keys((await ask("/v1/openapi.json")).paths);
-    return routes.some((one) => one.endsWith("/why"));
   };
 
   const followLog = (address) => {
