@@ -40,6 +40,7 @@ from flowrun.runners.job_document import document_of
 from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runners.registry import new_token
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
+from flowrun.runners.traces.reporter import check_traces, traced
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
@@ -178,6 +179,8 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
     """
     if run.cluster is None:
         _check_client_libraries(run.compiled)
+    if run.compiled.job_graph.settings.traces:
+        check_traces()
     announce(run)
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,
@@ -331,6 +334,7 @@ def _around(run: JobRun, job: RescalableJob, place: JobPlace, door: Door | None)
         logging_for_job(job.job_id, run.compiled.job_graph.name),
         job,
         _controlled(run, job, door),
+        traced(job, run.compiled.job_graph.name, asked=run.compiled.job_graph.settings.traces),
         reacting(job, run.recompiling, place, run.settle_ms),
     ):
         yield

@@ -124,6 +124,7 @@ class JobSettings:
     """What the runtime needs to know of the pipeline's settings. Durations in ms; a cancellation time-out of 0 lasts for ever.
 
     `batch_mode`: stages run one after the other, there is no watermark but the last, and no checkpoint.
+    `traces`: checkpoints, starts and restarts are reported as traces of OpenTelemetry.
     """
 
     buffer_timeout_ms: int = 100
@@ -132,6 +133,7 @@ class JobSettings:
     latency_interval_ms: int | None = None
     cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
     memory_watch: bool = True
+    traces: bool = False
     unbounded: bool = False
     batch_mode: bool = False
     checkpoint: CheckpointSettings | None = None

@@ -21,6 +21,7 @@ def graph_settings(settings: Settings) -> GraphSettings:
             latency_interval_ms=settings.latency_interval_ms,
             cancellation_timeout_ms=settings.cancellation_timeout_ms,
             memory_watch=settings.memory_watch,
+            traces=settings.traces,
             checkpoint=settings.checkpoint,
             restart=settings.restart,
             slots=settings.slots,

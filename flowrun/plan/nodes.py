@@ -421,6 +421,8 @@ class Settings:
     cancellation_timeout_ms: int = DEFAULT_CANCELLATION_TIMEOUT_MS
     memory_watch: bool = True
     """Whether the job ends with a clear message before the system would end its process for want of memory."""
+    traces: bool = False
+    """Whether checkpoints, starts and restarts are reported as traces."""
     local_aggregation: bool = True
     checkpoint: CheckpointSettings | None = None
     restart: RestartSettings | None = None

@@ -207,7 +207,7 @@ def _overridden(settings: GraphSettings, overrides: Mapping[str, str]) -> GraphS
     read = overridden_settings(given)
     if "checkpoint" in names and read.checkpoint is not None:
         checkpoint = read.checkpoint if checkpoint is None else _changed(checkpoint, read.checkpoint)
-    unknown = sorted(names - _SHAPING - _RUNNING - {"checkpoint", "restart", "slots"})
+    unknown = sorted(names - _SHAPING - _RUNNING - {"checkpoint", "restart", "slots", "telemetry"})
     if unknown:
         raise PipelineError.of(
             f"the setting '{unknown[0]}' says nothing to a program",
@@ -218,6 +218,7 @@ def _overridden(settings: GraphSettings, overrides: Mapping[str, str]) -> GraphS
         checkpoint=checkpoint,
         restart=read.restart if "restart" in names else settings.job.restart,
         slots=_with_changes(settings.job.slots, read.slots, SlotSettings()),
+        traces=read.traces if "telemetry" in names else settings.job.traces,
         **{_FIELDS.get(n, n): getattr(read, _FIELDS.get(n, n)) for n in names & _RUNNING},
     )
     return replace(settings, job=job, **{n: getattr(read, n) for n in names & _SHAPING})

@@ -44,6 +44,20 @@ DEAD_LETTERS = RecordSpec(
         *LIMITS,
     ),
 )
+TELEMETRY = RecordSpec(
+    "telemetry",
+    "telemetry",
+    "What the job reports to others. See docs/metrics.md.",
+    (
+        KeySpec(
+            "traces",
+            ChoiceValue(("none", "otlp")),
+            "`otlp`: checkpoints, starts and restarts go as traces to a collector of OpenTelemetry, which `OTEL_EXPORTER_OTLP_ENDPOINT` "
+            "names (extra `[otel]`).",
+            default="none",
+        ),
+    ),
+)
 SETTINGS = RecordSpec(
     "settings",
     "settings",
@@ -187,6 +201,7 @@ SETTINGS = RecordSpec(
             "What each slot of a group has, for groups that `slot_sharing_group` names, and for `default`.",
             default="what their operators need",
         ),
+        KeySpec("telemetry", RecordValue(TELEMETRY), "What the job reports to others.", default="nothing"),
         KeySpec("restart", RESTART, "What happens after a failure.", default="exponential with checkpoints, else none"),
     ),
 )

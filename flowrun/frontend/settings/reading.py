@@ -45,6 +45,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         )
     mode = section.text("mode") or default.mode
     folder, sink, limit = _read_dead_letters(section, diagnostics)
+    telemetry = section.section("telemetry")
     return Settings(
         parallelism=parallelism,
         auto_parallelism=given == AUTO,
@@ -73,6 +74,7 @@ def read_settings(section: Section | None, diagnostics: Diagnostics) -> Settings
         checkpoint=checkpoint,
         restart=read_restart(section.section("restart"), diagnostics),
         slots=read_slots(section.section("slots"), diagnostics),
+        traces=telemetry is not None and telemetry.text("traces") == "otlp",
         slot_sharing_groups=read_slot_sharing_groups(section, diagnostics),
     )
 

@@ -41,6 +41,7 @@ from flowrun.runners.session.messages import (
     JobRunOrder,
     JobsGateway,
 )
+from flowrun.runners.traces.reporter import check_traces, traced
 from flowrun.runners.versions.job_part import JobPart, job_part, part_of_itself
 from flowrun.runners.workers import check_runs_elsewhere, slots_needed
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
@@ -229,6 +230,8 @@ class _JobProcess:
         job_graph = compiled.job_graph
         check_fingerprint(job_graph, submission.fingerprint)
         check_runs_elsewhere(job_graph)
+        if job_graph.settings.traces:
+            check_traces()
         own = None if order.since_ms is None else _own_checkpoint(job_graph, order.since_ms)
         slots.begin(slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id)
         part = _part(order, compiled, files, None if own is None else own[0])
@@ -252,7 +255,8 @@ class _JobProcess:
         rescaling = Rescaling(compile_at, partial(slots.check, cluster), partial(slots.start, cluster))
         try:
             started = start_embedded(job_graph, cluster=cluster, state=options)
-            with RescalableJob(started, first, options, rescaling) as job:
+            rescalable, asked = RescalableJob(started, first, options, rescaling), job_graph.settings.traces
+            with rescalable as job, traced(job, job_graph.name, asked=asked):
                 return self._follow(order, job, part, slots, cluster, leases)
         except FlowrunError as error:
             part.end(error.message)

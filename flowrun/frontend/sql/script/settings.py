@@ -82,6 +82,10 @@ def _duration(text: str) -> str:
     return f"{text.strip()}ms" if text.strip().isdecimal() and text.strip() != "0" else text
 
 
+def _reporter(text: str) -> str:
+    return "otlp" if text.strip().lower() == "otel" else text
+
+
 def _positive(text: str) -> str | None:
     return None if text.strip() == "-1" else text  # Flink's "not set"
 
@@ -123,6 +127,7 @@ KEYS: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "slot.request.timeout": ("slots.request_timeout", _duration),
     "task.cancellation.timeout": ("cancellation_timeout", _duration),
     "metrics.latency.interval": ("latency_interval", _duration),
+    "traces.reporters": ("telemetry.traces", _reporter),
     "execution.checkpointing.interval": ("checkpoint.interval", _duration),
     "execution.checkpointing.mode": ("checkpoint.mode", _lower),
     "execution.checkpointing.timeout": ("checkpoint.timeout", _duration),
@@ -165,7 +170,8 @@ HELD_ANYWAY = (
 """Keys whose meaning holds here whatever they say, or that only matter to Flink's own client."""
 _FLINK_PREFIXES = (
     "table.", "execution.", "pipeline.", "state.", "restart-strategy", "parallelism.", "task.", "taskmanager.", "jobmanager.", "metrics.",
-    "python.", "rest.", "security.", "cluster.", "high-availability", "fs.", "env.", "web.", "client.", "classloader.", "akka.", "pekko.",
+    "traces.", "python.", "rest.", "security.", "cluster.", "high-availability",
+    "fs.", "env.", "web.", "client.", "classloader.", "akka.", "pekko.",
     "io.", "job.", "yarn.", "kubernetes.", "heartbeat.", "slot.", "blob.", "s3.", "scheduler", "jobstore.",
     "historyserver.",
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Traces of a job for OpenTelemetry: its checkpoints, starts and restarts."""
