@@ -43,6 +43,14 @@ def test_a_running_job_tells_its_findings(flowrun: Command, job: FakeJob) -> Non
     )
 
 
+def test_what_a_terminal_would_obey_is_shown_as_text(flowrun: Command, own_registry: Path) -> None:
+    with controlled(FakeJob("bbbb1111" * 4), own_registry, name="\x1b]0;evil\x07\u202e"):
+        outcome = flowrun("why", "bbbb")
+    assert outcome.code == 0, outcome.err
+    assert "\\u001b]0;evil\\u0007" in outcome.out
+    assert not {"\x1b", "\x07", "\u202e"} & set(outcome.out)
+
+
 def test_a_job_that_does_not_run_is_wrong_input(flowrun: Command, job: FakeJob) -> None:
     outcome = flowrun("why", "ordesr")
     assert outcome.code == 2

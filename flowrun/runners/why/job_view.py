@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -97,12 +97,22 @@ class OperatorView:
         """A counter's sum; 0: nobody counts it."""
         return self.counters.get(name, 0)
 
-    def gauges(self) -> Iterator[tuple[SubtaskDetails, Gauges]]:
+    def gauges(self) -> Sequence[tuple[SubtaskDetails, Gauges]]:
         """What each subtask measures."""
-        for subtask in self.vertex.subtasks:
-            for metrics in subtask.operators:
-                if metrics.operator_id == self.operator_id:
-                    yield subtask, metrics.gauges
+        return self._gauges
+
+    @cached_property
+    def _gauges(self) -> Sequence[tuple[SubtaskDetails, Gauges]]:
+        return [
+            (subtask, metrics.gauges)
+            for subtask in self.vertex.subtasks
+            for metrics in subtask.operators
+            if metrics.operator_id == self.operator_id
+        ]
+
+    @cached_property
+    def _of_subtask(self) -> Mapping[int, Gauges]:
+        return {subtask.subtask: gauges for subtask, gauges in self._gauges}
 
     def total(self, name: str) -> int:
         """The sum of a gauge over the subtasks."""
@@ -131,7 +141,17 @@ class OperatorView:
 
     def next_firing(self, *, processing_time: bool = False) -> tuple[SubtaskDetails, int] | None:
         """The subtask that waits for the earliest time, and that time, ms; None: nothing waits, or the time has come already."""
-        name = NEXT_PROCESSING_TIME_FIRING if processing_time else NEXT_EVENT_TIME_FIRING
+        return self._next_processing_time if processing_time else self._next_event_time
+
+    @cached_property
+    def _next_event_time(self) -> tuple[SubtaskDetails, int] | None:
+        return self._next(NEXT_EVENT_TIME_FIRING)
+
+    @cached_property
+    def _next_processing_time(self) -> tuple[SubtaskDetails, int] | None:
+        return self._next(NEXT_PROCESSING_TIME_FIRING)
+
+    def _next(self, name: str) -> tuple[SubtaskDetails, int] | None:
         due = [(int(value), s.subtask, s) for s, gauges in self.gauges() if (value := gauges.get(name)) is not None]
         due = [d for d in due if MIN_TIMESTAMP < d[0] < MAX_TIMESTAMP]
         if not due:
@@ -145,7 +165,7 @@ class OperatorView:
 
     def sent_watermark(self, subtask: SubtaskDetails) -> int | None:
         """The last watermark that it has sent in one subtask, ms; None: none yet, or event time is over."""
-        found = next((g.get("currentOutputWatermark") for s, g in self.gauges() if s is subtask), None)
+        found = self._of_subtask.get(subtask.subtask, {}).get("currentOutputWatermark")
         return None if found is None or found <= MIN_TIMESTAMP or found >= MAX_TIMESTAMP else int(found)
 
     def splits(self) -> list[SplitView]:
@@ -193,6 +213,7 @@ class JobView:
         self.now_ms = details.now_ms
         self.vertices = {v.status.vertex_id: v for v in details.vertices}
         self.operators: list[OperatorView] = []
+        self._before: dict[str, frozenset[str]] = {}
         for vertex in details.vertices:
             for position, description in enumerate(vertex.operators):
                 self.operators.append(OperatorView(description, vertex, position, len(self.operators)))
@@ -221,8 +242,13 @@ class JobView:
         """What a vertex reads."""
         return [e for e in self.details.exchanges if e.target == vertex_id]
 
-    def before(self, vertex_id: str) -> set[str]:
+    def before(self, vertex_id: str) -> frozenset[str]:
         """Vertices from which rows come to a vertex, itself included."""
+        if vertex_id not in self._before:
+            self._before[vertex_id] = frozenset(self._all_before(vertex_id))
+        return self._before[vertex_id]
+
+    def _all_before(self, vertex_id: str) -> set[str]:
         found, left = {vertex_id}, [vertex_id]
         while left:
             new = {e.source for e in self.inputs(left.pop())} - found

@@ -204,6 +204,23 @@ def _busy_chain(view: JobView) -> Iterator[Finding]:
         )
 
 
+def lagging_sources(view: JobView) -> Iterator[Finding]:
+    """Sources for which the system that they read has many records that they have not read yet."""
+    for source in view.sources:
+        pending = source.total("pendingRecords")
+        if not view.is_over and source.records_out and pending >= view.limits.lagging_records:
+            yield Finding(
+                "source_lag",
+                Severity.INFORMS,
+                f"source '{source.name}' is {count_text(pending, 'record')} behind",
+                f"So many wait in the system that it reads. It has sent {count_text(source.records_out)}.",
+                (source.vertex_id,),
+                source.operator_id,
+                {"pending_records": pending},
+                "this is so while a job catches up; if it grows, see what is the bottleneck",
+            )
+
+
 def _quoted(vertex: VertexDetails) -> str:
     return f"'{vertex.status.name}'"
 

@@ -32,6 +32,7 @@ RULES: tuple[Rule, ...] = (
     lost_rows.expired_state,
     event_time.waiting_for_time,
     progress.bottleneck,
+    progress.lagging_sources,
     spread.skewed_keys,
     spread.growing_state,
 )

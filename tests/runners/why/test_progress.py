@@ -215,8 +215,10 @@ def test_a_source_that_falls_behind_because_of_its_own_chain(tmp_path: Path) -> 
         for s in source.subtasks
     )
     behind = replace(busy, vertices=(replace(source, subtasks=subtasks), *busy.vertices[1:]))
-    cause = one(by_kind(findings(behind, Thresholds())), "bottleneck")
-    assert cause.figures["pending_records"] == 500 * len(subtasks)
+    found = by_kind(findings(behind, Thresholds(lagging_records=900)))
+    assert one(found, "bottleneck").figures["pending_records"] == 500 * len(subtasks)
+    assert one(found, "source_lag").figures["pending_records"] == 500 * len(subtasks)
+    assert "source_lag" not in by_kind(findings(behind, Thresholds(lagging_records=1_001)))
     assert "bottleneck" not in by_kind(findings(busy, Thresholds()))
 
 
