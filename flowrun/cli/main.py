@@ -61,6 +61,7 @@ COMMANDS = {
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),
     "schema": ("flowrun.cli.schema", "schema", "Print the JSON Schema of pipeline files, for editors."),
+    "lsp": ("flowrun.cli.language_server", "language_server", "Speak with an editor (Language Server Protocol)."),
     "infer": ("flowrun.cli.infer", "infer", "Write a source for data that nobody has declared."),
     "init": ("flowrun.cli.init", "init", "Make a small project that runs."),
 }
@@ -177,8 +178,9 @@ def entry() -> NoReturn:
         sys.exit(code if isinstance(code, int | str) else 0)
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if not stream.closed:  # the language server closes its own
+                stream.flush()
     except OSError:  # the reader has closed the pipe: it has read what it wanted
         code = code or 1
     os._exit(code)

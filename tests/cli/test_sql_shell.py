@@ -125,7 +125,8 @@ def proposed(session: SqlSession, text: str) -> list[str]:
     [
         ("SELECT * FROM o|", ["orders"]),
         ("SELECT am| FROM orders", ["amount"]),
-        ("SELECT o.us| FROM orders o", []),
+        ("SELECT o.us| FROM orders o", ["`user id`"]),
+        ("SELECT x.us| FROM orders o", []),
         ("SELECT orders.us| FROM orders", ["`user id`"]),
         ("SELECT `us| FROM orders", ["`user id`"]),
         ("sel|", ["SELECT"]),

@@ -1,0 +1,228 @@
+"""`flowrun lsp`: the language server of pipelines, for editors that speak the Language Server Protocol (VS Code, Neovim, JetBrains, Emacs).
+
+It speaks on standard input and output. What it knows is in `flowrun.runners.editing`; here it is put into the protocol's words: places are
+in UTF-16 code units there, and in code points everywhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flowrun import __version__
+from flowrun.api.client_library import ClientLibrary
+from flowrun.frontend.pipeline import SQL_SUFFIXES
+
+if TYPE_CHECKING:
+    from lsprotocol import types as lsp
+    from pygls.lsp.server import LanguageServer
+
+    from flowrun.errors import Diagnostic
+    from flowrun.runners.editing.analysis import Analysis
+    from flowrun.runners.editing.words import Proposal
+
+CLIENT = ClientLibrary("lsp", ("pygls", "lsprotocol"))
+SETTLED_S = 0.3
+"""How long nothing is typed before a text is looked at."""
+_KINDS = {
+    "keyword": "Keyword", "table": "Class", "column": "Field", "function": "Function", "option": "Property", "key": "Property",
+    "value": "EnumMember",
+}  # fmt: skip
+
+
+@click.command()
+def language_server() -> None:
+    """Speak with an editor: problems at their places, completion, what words are, where they were declared.
+
+    The protocol goes over standard input and output; the editor starts this command. Python functions that a pipeline names are imported
+    when it is opened, as when it is validated: open only folders that you trust.
+    """
+    CLIENT.module("pygls.lsp.server", "flowrun lsp")
+    logging.basicConfig(level=logging.ERROR)
+    make_server().start_io()
+
+
+def make_server() -> LanguageServer:
+    """A language server that is not started yet."""
+    from lsprotocol import types as lsp
+    from pygls.lsp.server import LanguageServer
+
+    server = LanguageServer("flowrun", __version__)
+    documents = _Documents(server)
+
+    @server.feature(lsp.INITIALIZED)
+    def initialized(_: lsp.InitializedParams) -> None:
+        root = server.workspace.root_path
+        if root is not None and os.path.isdir(root):
+            os.chdir(root)  # where relative paths of connectors start
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(params: lsp.DidOpenTextDocumentParams) -> None:
+        await documents.look_at(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(params: lsp.DidChangeTextDocumentParams) -> None:
+        await documents.look_at_soon(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(params: lsp.DidSaveTextDocumentParams) -> None:
+        await documents.look_at(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: lsp.DidCloseTextDocumentParams) -> None:
+        documents.forget(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "'", " ", "{"]))
+    def complete(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+        return documents.proposals(params.text_document.uri, params.position)
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+        return documents.about(params.text_document.uri, params.position)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def define(params: lsp.DefinitionParams) -> lsp.Location | None:
+        return documents.definition(params.text_document.uri, params.position)
+
+    return server
+
+
+class _Documents:
+    """The texts that the editor has open, as they were understood last."""
+
+    def __init__(self, server: LanguageServer) -> None:
+        self._server = server
+        self._analyses: dict[str, Analysis] = {}
+        self._versions: dict[str, int] = {}
+
+    async def look_at_soon(self, uri: str) -> None:
+        """Look at a text once nothing was typed for a moment."""
+        version = self._versions[uri] = self._versions.get(uri, 0) + 1
+        await asyncio.sleep(SETTLED_S)
+        if self._versions.get(uri) == version:
+            await self.look_at(uri)
+
+    async def look_at(self, uri: str) -> None:
+        """Tell the editor what is wrong with a text now."""
+        from lsprotocol import types as lsp
+
+        from flowrun.runners.editing.analysis import analyse
+
+        document = self._server.workspace.get_text_document(uri)
+        found = await asyncio.to_thread(analyse, Path(document.path), document.source)
+        before = self._analyses.get(uri)
+        tables = found.tables if found.is_right or before is None else {**before.tables, **found.tables}
+        self._analyses[uri] = replace(found, tables=tables)
+        told = [self._problem(document, problem) for problem in found.problems]
+        self._server.text_document_publish_diagnostics(
+            lsp.PublishDiagnosticsParams(uri=uri, diagnostics=told, version=document.version)
+        )
+
+    def forget(self, uri: str) -> None:
+        """The editor has closed it."""
+        from lsprotocol import types as lsp
+
+        self._analyses.pop(uri, None)
+        self._versions.pop(uri, None)
+        self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
+
+    def proposals(self, uri: str, position: lsp.Position) -> list[lsp.CompletionItem]:
+        """The words that may stand at a place."""
+        from lsprotocol import types as lsp
+
+        document, line, column = self._place(uri, position)
+        tables = self._analysis(uri).tables
+        items = []
+        for number, proposal in enumerate(_proposals(Path(document.path), document.source, line, column, tables)):
+            begin = self._server.workspace.get_text_document(uri).position_codec.position_to_client_units(
+                document.lines, lsp.Position(line, column - proposal.begun)
+            )
+            items.append(
+                lsp.CompletionItem(
+                    label=proposal.text.strip().rstrip(":("),
+                    kind=getattr(lsp.CompletionItemKind, _KINDS[proposal.kind]),
+                    detail=proposal.about or None,
+                    sort_text=f"{number:05}",
+                    filter_text=proposal.text.strip("`"),
+                    text_edit=lsp.TextEdit(lsp.Range(begin, position), proposal.text),
+                )
+            )
+        return items
+
+    def about(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
+        """What a word is."""
+        from lsprotocol import types as lsp
+
+        from flowrun.runners.editing.meaning import about
+
+        document, line, column = self._place(uri, position)
+        text = about(Path(document.path), document.source, line, column, self._analysis(uri))
+        return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
+
+    def definition(self, uri: str, position: lsp.Position) -> lsp.Location | None:
+        """Where a word was declared."""
+        from lsprotocol import types as lsp
+
+        from flowrun.runners.editing.meaning import declared_at
+
+        document, line, column = self._place(uri, position)
+        place = declared_at(document.source, line, column, self._analysis(uri))
+        if place is None:
+            return None
+        return lsp.Location(uri, self._range(document, place.line - 1, place.column - 1, place.length))
+
+    def _analysis(self, uri: str) -> Analysis:
+        from flowrun.runners.editing.analysis import Analysis
+
+        return self._analyses.get(uri) or Analysis()
+
+    def _place(self, uri: str, position: lsp.Position) -> tuple[Any, int, int]:
+        document = self._server.workspace.get_text_document(uri)
+        place = document.position_codec.position_from_client_units(document.lines, position)
+        return document, place.line, place.character
+
+    def _problem(self, document: Any, problem: Diagnostic) -> lsp.Diagnostic:
+        from lsprotocol import types as lsp
+
+        from flowrun.errors import Severity
+
+        place = problem.location
+        where = (
+            self._range(document, 0, 0, 1)
+            if place is None
+            else self._range(document, place.line - 1, place.column - 1, place.length)
+        )
+        return lsp.Diagnostic(
+            where,
+            problem.message + ("" if problem.hint is None else f"\n{problem.hint}"),
+            severity=lsp.DiagnosticSeverity.Error
+            if problem.severity is Severity.ERROR
+            else lsp.DiagnosticSeverity.Warning,
+            source="flowrun",
+        )
+
+    def _range(self, document: Any, line: int, column: int, length: int) -> lsp.Range:
+        from lsprotocol import types as lsp
+
+        codec, lines = document.position_codec, document.lines
+        ends = [codec.position_to_client_units(lines, lsp.Position(line, at)) for at in (column, column + length)]
+        return lsp.Range(*ends)
+
+
+def _proposals(path: Path, text: str, line: int, column: int, tables: Any) -> list[Proposal]:
+    from flowrun.runners.editing.sql_words import sql_proposals
+    from flowrun.runners.editing.yaml_words import place_of, yaml_proposals
+
+    lines = text.split("\n")
+    if path.suffix.lower() not in SQL_SUFFIXES:
+        return list(yaml_proposals(place_of(text, line, column), tables))
+    offset = sum(len(part) + 1 for part in lines[:line]) + column
+    start = text.rfind(";", 0, offset) + 1
+    end = text.find(";", offset)
+    return list(sql_proposals(text[start:offset], text[start : end if end >= 0 else None], tables))

@@ -1,0 +1,104 @@
+"""What is wrong with a text, and what it declares: as `flowrun validate` finds it, while the text is being written.
+
+Variables that have no value here are left open: problems of lines that name one are not told, as the value may be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from pathlib import Path
+
+from flowrun.core.record import record
+from flowrun.core.schema import Schema
+from flowrun.errors import Diagnostic, FlowrunError, Location, PipelineError
+from flowrun.frontend.pipeline import SQL_SUFFIXES
+from flowrun.frontend.sql.script import statements
+from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
+from flowrun.plan.nodes import Plan, Sink, walk_plan
+from flowrun.runners.compile import compile_pipeline
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_DECLARES = (statements.CreateTable, statements.CreateView, statements.CreateFunction)
+_NAMED = re.compile(r"""^(\s+)("[^"]*"|'[^']*'|[A-Za-z_][\w-]*)\s*:""")
+_SECTION = re.compile(r"^(sources|steps|functions)\s*:")
+
+
+@record
+class Analysis:
+    """A text as it stands.
+
+    Attributes:
+        problems: errors and warnings, with places.
+        tables: sources, steps, tables and views, with their columns.
+        places: name of what is declared → where.
+        is_right: whether it has no error, so that `tables` are all there are.
+    """
+
+    problems: tuple[Diagnostic, ...] = ()
+    tables: Mapping[str, Schema] = field(default_factory=dict)
+    places: Mapping[str, Location] = field(default_factory=dict)
+    is_right: bool = False
+
+
+def analyse(path: Path, text: str) -> Analysis:
+    """A pipeline as an editor has it; the file is not read. Python functions that it names are imported, as when it is validated."""
+    open_names = {name for name in _VARIABLE.findall(text) if name not in os.environ}
+    places = dict(_places(path, text))
+    try:
+        compiled = compile_pipeline(path, {name: name for name in open_names}, {}, text=text)
+    except PipelineError as error:
+        return Analysis(_told(error.diagnostics, path, text, open_names), {}, places)
+    except FlowrunError as error:
+        return Analysis((Diagnostic(error.message, Location(str(path), 1, 1), hint=error.hint),), {}, places)
+    tables = compiled.tables if path.suffix.lower() in SQL_SUFFIXES else dict(_nodes(compiled.plan))
+    return Analysis(_told(compiled.warnings, path, text, open_names), tables, places, is_right=True)
+
+
+def _told(problems: tuple[Diagnostic, ...], path: Path, text: str, open_names: set[str]) -> tuple[Diagnostic, ...]:
+    lines = text.split("\n")
+
+    def is_open(problem: Diagnostic) -> bool:
+        place = problem.location
+        line = "" if place is None or not 0 < place.line <= len(lines) else lines[place.line - 1]
+        return any(f"${{{name}}}" in line for name in open_names)
+
+    here = (p for p in problems if p.location is None or p.location.file == str(path))
+    return tuple(p for p in here if not is_open(p))
+
+
+def _nodes(plan: Plan) -> Iterator[tuple[str, Schema]]:
+    for node in walk_plan(plan):
+        if node.hints.name is not None and not isinstance(node, Sink):
+            yield node.hints.name, node.schema
+
+
+def _places(path: Path, text: str) -> Iterator[tuple[str, Location]]:
+    if path.suffix.lower() not in SQL_SUFFIXES:
+        yield from _yaml_places(path, text)
+        return
+    for read in read_statements(text):
+        if not isinstance(read, FailedStatement) and isinstance(read.statement, _DECLARES):
+            name = read.statement.name[-1]
+            start, end = name.span
+            before = text[:start]
+            line, column = before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
+            yield name.text, Location(str(path), line, column, end - start)
+
+
+def _yaml_places(path: Path, text: str) -> Iterator[tuple[str, Location]]:
+    """Names below `sources`, `steps` and `functions`."""
+    depth: int | None = None
+    inside = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line[0].isspace():
+            inside, depth = bool(_SECTION.match(line)), None
+            continue
+        found = _NAMED.match(line)
+        if not inside or found is None:
+            continue
+        depth = len(found[1]) if depth is None else depth
+        if len(found[1]) == depth:
+            yield found[2].strip("\"'"), Location(str(path), number, depth + 1, len(found[2]))

@@ -1,0 +1,147 @@
+"""What the word at a place is: functions with how they are used, tables with their columns, keys and options with what they do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from flowrun.core.record import record
+from flowrun.errors import Location
+from flowrun.frontend.pipeline import SQL_SUFFIXES
+from flowrun.runners.editing.analysis import Analysis
+from flowrun.runners.editing.sql_words import connector_words, function_words, named_in, options_of
+from flowrun.runners.editing.yaml_words import key_at, place_of, record_at
+
+_WORD = re.compile(r"`[^`]+`|[\w.-]+")
+_CONNECTOR_OF_SQL = re.compile(r"'connector'\s*=\s*'([^']*)'")
+
+
+@record
+class Word:
+    """A word of a line.
+
+    Attributes:
+        text: without quotes.
+        start: 0-based code point in the line.
+        end: one past its last.
+    """
+
+    text: str
+    start: int
+    end: int
+
+
+def word_at(line: str, column: int) -> Word | None:
+    """The word that a place is in, or just behind.
+
+    >>> word_at("SELECT `user id` FROM t", 9)
+    Word(text='user id', start=7, end=16)
+    """
+    for found in _WORD.finditer(line):
+        if found.start() <= column <= found.end():
+            return Word(found[0].strip("`"), found.start(), found.end())
+    return None
+
+
+def about(path: Path, text: str, line: int, column: int, analysis: Analysis) -> str | None:
+    """What people are told of the word at a place, as Markdown; None: nothing is known of it.
+
+    Args:
+        path: of the text.
+        text: all of it.
+        line: 0-based.
+        column: 0-based code point.
+        analysis: of the text, or of its last version without errors.
+    """
+    lines = text.split("\n")
+    word = word_at(lines[line], column) if line < len(lines) else None
+    if word is None:
+        return None
+    is_sql = path.suffix.lower() in SQL_SUFFIXES
+    own = _of_sql_option(text, lines, line, word) if is_sql else _of_yaml_key(text, line, word)
+    return (
+        own
+        or _of_function(lines[line], word)
+        or _of_table(word, analysis)
+        or _of_column(text, line, word, analysis, is_sql=is_sql)
+    )
+
+
+def declared_at(text: str, line: int, column: int, analysis: Analysis) -> Location | None:
+    """Where the table, step or function at a place was declared; None: it is no such name."""
+    lines = text.split("\n")
+    word = word_at(lines[line], column) if line < len(lines) else None
+    if word is None:
+        return None
+    return analysis.places.get(word.text) or analysis.places.get(word.text.rpartition(".")[0])
+
+
+def _of_function(line: str, word: Word) -> str | None:
+    if not line[word.end :].lstrip().startswith("("):
+        return None
+    known = dict(function_words())
+    text = known.get(f"{word.text.upper()}(")
+    if text is None:
+        return None
+    usage, _, doc = text.partition(": ")
+    return f"```sql\n{usage}\n```\n{doc}"
+
+
+def _of_table(word: Word, analysis: Analysis) -> str | None:
+    schema = analysis.tables.get(word.text)
+    if schema is None:
+        return None
+    columns = "\n".join(f"{field.name} {field.type}" for field in schema)
+    return f"**{word.text}**\n```sql\n{columns}\n```"
+
+
+def _of_column(text: str, line: int, word: Word, analysis: Analysis, *, is_sql: bool) -> str | None:
+    name = word.text.rpartition(".")[2]
+    read = text if is_sql else _yaml_input(text, line)
+    found = [(f.name, str(f.type)) for schema in named_in(read, analysis.tables) for f in schema if f.name == name]
+    return None if not found else "\n".join(f"```sql\n{name} {type}\n```" for name, type in dict.fromkeys(found))
+
+
+def _yaml_input(text: str, line: int) -> str:
+    """What the step at a line reads: the names in its `from` and its SQL."""
+    place = place_of(text, line, len(text.split("\n")[line]))
+    return " ".join(place.siblings.get(key, "") for key in ("from", "sql", "union")) + " " + place.whole
+
+
+def _of_sql_option(text: str, lines: list[str], line: int, word: Word) -> str | None:
+    start = sum(len(part) + 1 for part in lines[:line])
+    if "'" not in lines[line][: word.start]:
+        return None
+    statement_start = text.rfind(";", 0, start) + 1
+    statement_end = text.find(";", start)
+    chosen = _CONNECTOR_OF_SQL.search(text[statement_start : statement_end if statement_end >= 0 else None])
+    if chosen is None:
+        return None
+    if word.text == chosen[1]:
+        return dict(connector_words()).get(word.text)
+    return _option(chosen[1], word.text)
+
+
+def _of_yaml_key(text: str, line: int, word: Word) -> str | None:
+    place = place_of(text, line, word.end)
+    at_key = place_of(text, line, word.start)
+    record = record_at(at_key)
+    connector = at_key.siblings.get("connector", "").strip("\"'")
+    if at_key.key is None and record is not None:
+        key = record.key(word.text)
+        if key is not None:
+            return key.doc
+        return _option(connector, word.text) if record.open_doc else None
+    spec = key_at(place)
+    if place.key == "connector" and spec is not None:
+        return dict(connector_words()).get(word.text)
+    return None
+
+
+def _option(connector: str, name: str) -> str | None:
+    option = next((o for o in options_of(connector) if o.name == name), None)
+    if option is None:
+        return None
+    choices = f" One of {', '.join(option.choices)}." if option.choices else ""
+    default = "" if option.default is None else f" Default: {option.default}."
+    return f"**{option.name}** ({option.type.value}): {option.doc}{choices}{default}"
