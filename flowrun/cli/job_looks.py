@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flowrun.cli.running_jobs import RunningJob
-from flowrun.cli.views.job_look import SILENT, JobLook, job_look, silent
+from flowrun.cli.views.job_look import ASKED, SILENT, JobLook, job_look, silent
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import FlowrunError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 1.0
 """How long a look waits for jobs that do not answer; the next one shows what they say meanwhile."""
+_SILENT_AFTER_MS = 5_000
+"""After which it is said that a job does not answer. The first answer of a busy job takes a second or two."""
 _THREADS = 8
 
 
@@ -78,6 +80,7 @@ class JobLooks:
         self._clock = clock
         self._threads = ThreadPoolExecutor(place.threads, "flowrun-top")
         self._asked: dict[str, Future[JobDetails]] = {}
+        self._since_ns: dict[str, int] = {}
         self._last: dict[str, JobLook] = {}
         self._rows: dict[str, tuple[int, int]] = {}
 
@@ -85,12 +88,13 @@ class JobLooks:
         """All jobs now, oldest first. Blocks for `_PATIENCE_S` at most, beside listing them."""
         entries = self._place.entries()
         ids = {entry.job_id for entry in entries}
-        for known in (self._asked, self._last, self._rows):
+        for known in (self._asked, self._since_ns, self._last, self._rows):
             for job_id in known.keys() - ids:
                 del known[job_id]
         for entry in entries:
             if entry.job_id not in self._asked:
                 self._asked[entry.job_id] = self._threads.submit(self._place.details, entry)
+                self._since_ns[entry.job_id] = self._clock.monotonic_ns()
         wait(self._asked.values(), _PATIENCE_S)
         return [found for entry in entries if (found := self._answer(entry)) is not None]
 
@@ -102,8 +106,9 @@ class JobLooks:
         """What the job says; None: it has just ended."""
         asked = self._asked[entry.job_id]
         if not asked.done():
-            last = self._last.get(entry.job_id)
-            return JobLook(entry.job_id, entry.name, SILENT) if last is None else silent(last)
+            last = self._last.get(entry.job_id, JobLook(entry.job_id, entry.name, ASKED))
+            waited_ms = (self._clock.monotonic_ns() - self._since_ns[entry.job_id]) / 1e6
+            return last if waited_ms < _SILENT_AFTER_MS else silent(last)
         del self._asked[entry.job_id]
         try:
             details = asked.result()

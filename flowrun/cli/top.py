@@ -12,7 +12,7 @@ import click
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
 from flowrun.cli.guarded_streams import own_screen_allowed
 from flowrun.cli.job_looks import JobLooks, LookedAt, looked_at
-from flowrun.cli.views.job_look import JobLook
+from flowrun.cli.views.job_look import ASKED, JobLook
 from flowrun.core.clock import SystemClock
 from flowrun.errors import FlowrunError
 from flowrun.masking import masked_json
@@ -49,13 +49,20 @@ def top(interval: float, once: bool, as_json: bool, cluster: ClusterOptions | No
 
 
 def _twice(looks: JobLooks, interval: float) -> list[JobLook]:
-    """The second look, which knows rates."""
-    if not looks.look():
+    """The second look, which knows rates; a job that does not answer is waited for, but not for ever."""
+    if not _settled(looks):
         return []
     import time
 
     time.sleep(interval)
-    return looks.look()
+    return _settled(looks)
+
+
+def _settled(looks: JobLooks) -> list[JobLook]:
+    found = looks.look()
+    while any(job.state == ASKED for job in found):
+        found = looks.look()
+    return found
 
 
 def _print_once(jobs: list[JobLook], *, as_json: bool) -> None:

@@ -92,10 +92,6 @@ def _of_input(name: str, text: str) -> MetricName:
     return MetricName(MetricScope.TASK, f"input_{name}", text, labels=("input",))
 
 
-def _of_split(name: str, text: str) -> MetricName:
-    return MetricName(MetricScope.OPERATOR, f"split_{name}", text, labels=("split",))
-
-
 def _task_counter(name: str, text: str) -> MetricName:
     return MetricName(MetricScope.TASK, name, text, is_counter=True)
 
@@ -159,9 +155,6 @@ METRICS: tuple[MetricName, ...] = (
     _operator("isOutputIdle", "1 while it holds no watermark back downstream, else 0."),
     _operator("numSplits", "Splits of a source, such as partitions of a topic, that count for its watermark."),
     _operator("numIdleSplits", "Those that are idle."),
-    _of_split("currentWatermark", "Event time of a split, in ms since the epoch; of many splits those that hold the watermark back most."),
-    _of_split("isIdle", "1 while it is idle, else 0."),
-    _of_split("lastRecordTime", "When its last row came, in ms since the epoch."),
     _operator("numStateRows", "Rows, groups or partitions that only a time to live makes the operator forget."),
     _operator("numRecordsExpired", "Those that it has forgotten for that."),
     _operator("nextEventTimeFiring", "Event time at which the operator fires next, in ms since the epoch."),

@@ -27,10 +27,11 @@ from flowrun.runtime.lifecycle import JobState
 
 LONGEST_LABEL = 200
 """Code points; of longer names the end is left out, as ids tell them apart."""
-_OF_ROWS = "heavyKey."
-"""Gauges with values of rows in their names: they are for people who look at a job, not for a store of time series."""
-_PARTS = re.compile(r"(?:(input)\.(\d+)|(split)\.(.+)\.watermark)\.([A-Za-z0-9_]+)", re.DOTALL)
-"""Gauges of the inputs of a subtask, and of the splits of a source."""
+_WITHOUT_BOUND = ("heavyKey.", "split.")
+"""Gauges with keys of rows, or with splits such as files, in their names. They are for people who look at a job: a store of time series
+would get new ones for ever."""
+_OF_INPUT = re.compile(r"input\.(\d+)\.([A-Za-z0-9_]+)")
+"""Gauges of the inputs of a subtask."""
 _UNCLEAN = re.compile(r"[^A-Za-z0-9_]")
 _CHECKPOINT_INTERVAL = "checkpoint.interval_ms"
 _OF_A_USER = "A metric of the pipeline's own functions."
@@ -218,7 +219,7 @@ def _named(
             continue
         if name.endswith("Watermark") and not MIN_TIMESTAMP < value < MAX_TIMESTAMP:
             continue
-        if name.startswith(_OF_ROWS):
+        if name.startswith(_WITHOUT_BOUND):
             continue
         family, more = family_of(name, is_counter=is_counter)
         yield f"{scope.value}_{family}", is_counter, {**labels, **more}, value
@@ -229,16 +230,15 @@ def family_of(name: str, *, is_counter: bool) -> tuple[str, Labels]:
 
     >>> family_of("numRecordsFailed.decoding", is_counter=True)
     ('numRecordsFailed', {'detail': 'decoding'})
-    >>> family_of("split.orders-0.watermark.isIdle", is_counter=False)
-    ('split_isIdle', {'split': 'orders-0'})
+    >>> family_of("input.1.idleChannels", is_counter=False)
+    ('input_idleChannels', {'input': '1'})
     >>> family_of("Zahl der Käufe", is_counter=False)
     ('Zahl_der_K_ufe', {'name': 'Zahl der Käufe'})
     >>> family_of("paid_total", is_counter=True), family_of("paid_total", is_counter=False)
     (('paid', {'name': 'paid_total'}), ('paid_total_', {}))
     """
-    if (part := _PARTS.fullmatch(name)) is not None:
-        kind, which = part[1] or part[3], part[2] or part[4]
-        return f"{kind}_{part[5]}", {kind: label_value(which)}
+    if (part := _OF_INPUT.fullmatch(name)) is not None:
+        return f"input_{part[2]}", {"input": part[1]}
     head, point, tail = name.partition(".")
     if point and head and not _UNCLEAN.search(head) and not head.endswith("_total"):
         return head, {"detail": label_value(tail)}

@@ -30,7 +30,13 @@ from flowrun.runtime.jobmaster.job_master import JobMaster
 from flowrun.runtime.jobmaster.job_state import JobStateOptions, OpenedState, open_job_state
 from flowrun.runtime.jobmaster.job_tasks import WorkerPlaces
 from flowrun.runtime.jobmaster.main_thread import JobMasterThreads
-from flowrun.runtime.messages import JobMasterGateway, ResultPartitionId, TaskDeployment, TaskExecutorGateway
+from flowrun.runtime.messages import (
+    LOCAL_WORKER,
+    JobMasterGateway,
+    ResultPartitionId,
+    TaskDeployment,
+    TaskExecutorGateway,
+)
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import DEFAULT_TOTAL_SLOTS, GlobalBufferPool
 from flowrun.runtime.network.environment import NetworkEnvironment
@@ -340,7 +346,7 @@ class LocalCluster:
         resources: ResourceSpec = NO_RESOURCES,
         spill_dir: Path | None = None,
     ) -> None:
-        self.slots = LocalSlots(SlotPool("local", task_slots, ResourceProfile.of(resources)))
+        self.slots = LocalSlots(SlotPool(LOCAL_WORKER, task_slots, ResourceProfile.of(resources)))
         self.clock = ForwardClock(clock)
         self.pool = GlobalBufferPool(total_slots)
         self.timers = TimerThread(self.clock)

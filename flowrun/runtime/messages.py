@@ -49,6 +49,10 @@ class PartitionLocation:
     only_files: bool = False
 
 
+LOCAL_WORKER = "local"
+"""The name of the job master's own process as a worker: whoever tells people of subtasks names no process then."""
+
+
 @record
 class TaskDeployment:
     """What an executor needs to run one subtask of a job whose execution graph it has.

@@ -9,6 +9,8 @@ from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import VertexStatus
 
 SILENT = "does not answer"
+ASKED = "asked"
+"""Of a job that has not answered yet."""
 
 
 @record
@@ -18,7 +20,7 @@ class JobLook:
     Attributes:
         job_id: of it.
         name: of the pipeline.
-        state: `running` and the like; `does not answer`: the rest is what it said last, or not known.
+        state: `running` and the like; `asked`: it has not answered yet; `does not answer`: the rest is what it said last, if anything.
         running_ms: for how long.
         rows_read: by all sources.
         rows_per_s: of those, since the look before; None: there was none.

@@ -26,6 +26,7 @@ from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.operator_facts import operator_facts, operator_kind
 from flowrun.runtime.jobmaster.status import StatusReader
+from flowrun.runtime.messages import LOCAL_WORKER
 from flowrun.runtime.metrics import MetricRegistry
 
 
@@ -85,7 +86,7 @@ class DetailsReader:
             execution.attempt_id,
             state,
             execution.state_times_ms[state],
-            execution.worker,
+            None if execution.worker == LOCAL_WORKER else execution.worker,
             **counts,
             watermark=watermark if MIN_TIMESTAMP < watermark < MAX_TIMESTAMP else None,
             is_at_end=watermark >= MAX_TIMESTAMP,

@@ -11,6 +11,7 @@ from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.failure import place_of_failure
 from flowrun.runtime.jobmaster.repeated_failures import forget_frames
 from flowrun.runtime.jobmaster.scheduler_events import LocatedFailure
+from flowrun.runtime.messages import LOCAL_WORKER
 from flowrun.runtime.rpc.error_values import error_to_value
 
 PAST_FAILURES = 5
@@ -58,6 +59,7 @@ class FailureLog:
         grouped: dict[str, list[int]] = {}
         for vertex in sorted(restarted):
             grouped.setdefault(vertex.vertex_id, []).append(vertex.subtask)
+        worker = None if located.vertex is None else self._executions.current(located.vertex).worker
         made = FailureRecord(
             at_ms,
             place_of_failure(self._graph, located),
@@ -65,7 +67,7 @@ class FailureLog:
             located.failure.operator,
             None if located.vertex is None else located.vertex.vertex_id,
             None if located.vertex is None else located.vertex.subtask,
-            None if located.vertex is None else self._executions.current(located.vertex).worker,
+            None if worker == LOCAL_WORKER else worker,
             outcome,
             why_failed,
             tuple(RestartedSubtasks(vertex_id, tuple(subtasks)) for vertex_id, subtasks in grouped.items()),

@@ -30,6 +30,7 @@ from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.mailbox import Mailbox, Priority
 from flowrun.runtime.messages import (
+    LOCAL_WORKER,
     CommittablesReport,
     JobMasterGateway,
     RestoredChannel,
@@ -153,7 +154,7 @@ class StreamTask:
             self.vertex.subtask,
             self.vertex.job_vertex.parallelism,
             deployment.attempt_id,
-            deployment.worker or None,
+            deployment.worker if deployment.worker != LOCAL_WORKER else None,
         )
         self._do_next: Callable[[], Step] = self._begin
         self.thread = threading.Thread(target=self.run, name=self.vertex.name, daemon=True)

@@ -173,7 +173,10 @@ def test_jobs_that_hang_end_or_come_do_not_hold_up_the_others(monkeypatch: pytes
             raise ClusterError("it is gone")
         return FakeJob(asked.job_id).details()
 
-    looks = JobLooks(LookedAt(lambda: list(listed), details, "here"), ManualClock(0))
+    clock = ManualClock(0)
+    looks = JobLooks(LookedAt(lambda: list(listed), details, "here"), clock)
+    assert [(j.name, j.state) for j in looks.look()] == [("a", "running"), ("b", "asked")]
+    clock.advance(5_000)
     assert [(j.name, j.state) for j in looks.look()] == [("a", "running"), ("b", SILENT)]
     hangs.set()
     while [j.state for j in looks.look()] != ["running", "running"]:
