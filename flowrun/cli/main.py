@@ -61,6 +61,7 @@ COMMANDS = {
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),
     "schema": ("flowrun.cli.schema", "schema", "Print the JSON Schema of pipeline files, for editors."),
+    "dev": ("flowrun.cli.dev", "dev", "Preview and test a pipeline again whenever something changes."),
     "lsp": ("flowrun.cli.language_server", "language_server", "Speak with an editor (Language Server Protocol)."),
     "infer": ("flowrun.cli.infer", "infer", "Write a source for data that nobody has declared."),
     "init": ("flowrun.cli.init", "init", "Make a small project that runs."),

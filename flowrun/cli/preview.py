@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +14,12 @@ import click
 from flowrun.cli.arguments import all_overrides, duration_ms, parse_assignments, pipeline_arguments
 
 if TYPE_CHECKING:
+    from flowrun.cli.views.changelog_table import ResultTable
     from flowrun.plan.nodes import Plan
     from flowrun.runners.preview import PreviewResult, Sample
+
+MOST_REPORTED = 1_000
+"""Rows of a table in a report."""
 
 
 @click.command()
@@ -36,6 +42,11 @@ if TYPE_CHECKING:
     help="How long to read at most, from sources that give few rows.",
 )
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the rows of all tables, and what was read, to a JSON file.",
+)
 @click.pass_context
 def preview(
     ctx: click.Context,
@@ -49,6 +60,7 @@ def preview(
     sample: int,
     time: int,
     form: str,
+    report: Path | None,
 ) -> None:
     """Show what a pipeline makes of a sample of its real input. Nothing is written to its sinks, and no state is kept.
 
@@ -65,14 +77,16 @@ def preview(
     plan = preview_plan(file, given, values, sample=looked_at, sinks=sinks, step=step)
     if not plan.sinks:
         raise click.UsageError(f"'{file}' has no sink: --step says what to look at")
+    if report is not None and form != "table":
+        raise click.UsageError("--report goes with tables")
     if form == "table":
-        _show_tables(plan, looked_at, rows)
+        _show_tables(plan, looked_at, rows, report)
     else:
         _print_lines(plan, looked_at, form)
     ctx.exit(EXIT_OK)
 
 
-def _show_tables(plan: Plan, sample: Sample, most: int) -> None:
+def _show_tables(plan: Plan, sample: Sample, most: int, report: Path | None) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -90,6 +104,19 @@ def _show_tables(plan: Plan, sample: Sample, most: int) -> None:
         console.print(Text(table.name, style="bold"))
         console.print(table.render(most))
     _say_what_was_read(result, sample)
+    if report is not None:
+        report.write_text(json.dumps(_as_json(tables, result)), encoding="utf-8")
+
+
+def _as_json(tables: Sequence[ResultTable], result: PreviewResult) -> dict[str, object]:
+    from flowrun.connectors.row_text import column_text
+
+    rows = {}
+    for table in tables:
+        shown, _ = table.shown(MOST_REPORTED)
+        columns = [column_text(column).to_pylist() for column in shown.columns]
+        rows[table.name] = [list(row) for row in zip(*columns, strict=True)]
+    return {"read": dict(result.read), "was_cut": result.was_cut, "rows": rows}
 
 
 def _print_lines(plan: Plan, sample: Sample, form: str) -> None:
