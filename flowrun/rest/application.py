@@ -104,7 +104,7 @@ class Application:
             call.body = body_of(await read_body(request, route.body_bytes), route.takes)
         shown.begin_answer()
         data = await (self._make(route, call) if not route.shared_ms else self._share(route, call, str(request.url)))
-        return Response(data, route.status, HEADERS, route.media_type, BackgroundTask(call.when_sent))
+        return Response(data, route.status, HEADERS, route.media_type, BackgroundTask(_sent, call))
 
     async def _share(self, route: Route, call: Call, key: str) -> bytes:
         """The answer that is young enough, or is being made; else a new one."""
@@ -120,6 +120,11 @@ class Application:
 
     async def _make(self, route: Route, call: Call) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(self._threads, _encoded, route, call)
+
+
+async def _sent(call: Call) -> None:
+    """The answer has been sent. No thread is asked to say so: what is told blocks nobody."""
+    call.when_sent()
 
 
 def _encoded(route: Route, call: Call) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,29 +40,29 @@ class Door:
     tls: ssl.SSLContext | None = None
     token_file: Path | None = None
 
-    @property
-    def port(self) -> int:
-        """That was chosen."""
-        number: int = self.listener.getsockname()[1]
-        return number
+    port: int = field(init=False)
+    """That was chosen."""
+    hosts: frozenset[str] | None = field(init=False)
+    """What may stand in a request's header `Host`; None: anything, as a certificate tells where a client is.
+
+    On loopback no name but its own counts: a page of elsewhere whose name has come to mean this machine (DNS rebinding) gets nothing.
+    """
+
+    def __post_init__(self) -> None:
+        """Ask the socket once: requests are many."""
+        object.__setattr__(self, "port", self.listener.getsockname()[1])
+        names = (LOOPBACK, "localhost", self._host)
+        hosts = None if self.tls is not None else frozenset(f"{name}:{self.port}" for name in names)
+        object.__setattr__(self, "hosts", hosts)
 
     @property
     def url(self) -> str:
         """Where a browser goes, without the token: `http://127.0.0.1:8081/`."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}/"
+        return f"{'http' if self.tls is None else 'https'}://{self._host}:{self.port}/"
 
     @property
-    def hosts(self) -> frozenset[str] | None:
-        """What may stand in a request's header `Host`; None: anything, as a certificate tells where a client is.
-
-        On loopback no name but its own counts: a page of elsewhere whose name has come to mean this machine (DNS rebinding) gets nothing.
-        """
-        if self.tls is not None:
-            return None
-        return frozenset(
-            f"{name}:{self.port}" for name in (LOOPBACK, "localhost", self.url.split("/")[2].rpartition(":")[0])
-        )
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 @record
