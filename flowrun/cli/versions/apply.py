@@ -40,6 +40,19 @@ if TYPE_CHECKING:
 @click.option(
     "--version", "number", type=click.IntRange(1), metavar="N", help="In place of FILE: a version of the history."
 )
+@click.option(
+    "--shadow",
+    is_flag=True,
+    help="First run both versions over rows that come now, from the state of now and into files, and compare what their sinks would get.",
+)
+@click.option(
+    "--shadow-for",
+    type=DurationType(),
+    default="10s",
+    show_default=True,
+    metavar="DURATION",
+    help="With --shadow: for how long rows are recorded.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--continue", "goes_on", is_flag=True, help="Finish, or undo, an apply that was interrupted.")
@@ -56,6 +69,8 @@ def apply(
     healthy_for: int,
     allow_non_restored_state: bool,
     number: int | None,
+    shadow: bool,
+    shadow_for: int,
     dry_run: bool,
     yes: bool,
     goes_on: bool,
@@ -67,6 +82,9 @@ def apply(
     `flowrun run`, or on the cluster. It is on trial first: it takes checkpoints and commits nothing. Once it is healthy it is accepted, and
     commits. If it is not by then, or fails, the old version goes on from the savepoint, as if nothing had been: no row is lost or written
     twice by a sink that is exactly once.
+
+    With --shadow both versions are compared first, over the same rows, and nothing is written to their sinks. If they differ the command
+    asks, and with --yes it ends with 1.
 
     Relative paths of tables start where the running job was started. Exit code 0: the new version runs, or nothing differs; 1: the old one
     goes on, or it failed; 2: the new version cannot take its place.
@@ -93,6 +111,7 @@ def apply(
         healthy_within,
         healthy_for,
         allow_non_restored_state,
+        shadow_for if shadow else None,
     )
     stack = ctx.with_resource(ExitStack())
     if goes_on:

@@ -15,7 +15,7 @@ import click
 
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.cluster_arguments import ClusterOptions
-from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, say, show_diagnostics
+from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, say, show_diagnostics
 from flowrun.cli.logs import LogOptions
 from flowrun.cli.plan import colored
 from flowrun.cli.restoring import go_to_working_directory
@@ -65,6 +65,7 @@ class UpgradeRequest:
         within_ms: see `HealthRules`.
         steady_ms: see `HealthRules`.
         allow_non_restored: whether state of operators that the new version no longer has is dropped.
+        shadow_ms: for how long rows are recorded, over which both versions are compared first; None: they are not.
     """
 
     file: Path | None
@@ -76,6 +77,7 @@ class UpgradeRequest:
     within_ms: int
     steady_ms: int
     allow_non_restored: bool
+    shadow_ms: int | None = None
 
 
 def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Callable[[], None] | None) -> int:
@@ -115,8 +117,9 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     if plan.is_empty:
         say("nothing differs in meaning: the job goes on as it is")
         return EXIT_OK
-    if dry_run:
-        return EXIT_OK
+    is_equal = request.shadow_ms is None or _compare_in_shadow(request, client, history, plan, compiled)
+    if dry_run or (ask is None and not is_equal):
+        return EXIT_OK if is_equal else EXIT_FAILED
     if ask is not None:
         ask()
     modules_of_version(old)  # going back would need them
@@ -243,6 +246,19 @@ def _show(plan: UpgradePlan, compiled: CompiledPipeline, request: UpgradeRequest
 
 
 # ---- how it is done
+
+
+def _compare_in_shadow(
+    request: UpgradeRequest,
+    client: JobControlClient,
+    history: VersionHistory,
+    plan: UpgradePlan,
+    compiled: CompiledPipeline,
+) -> bool:
+    from flowrun.cli.versions.shadowing import compare_in_shadow
+
+    assert request.shadow_ms is not None
+    return compare_in_shadow(client, history, plan.old, compiled, request.variables, request.shadow_ms)
 
 
 def _begin(request: UpgradeRequest, history: VersionHistory, client: JobControlClient, plan: UpgradePlan) -> Upgrade:
