@@ -9,23 +9,7 @@ from functools import partial
 
 from flowrun.core.recent_logs import LogLines
 from flowrun.errors import ClusterError, StateError
-from flowrun.rest.answers import (
-    Checkpoints,
-    Configuration,
-    Exceptions,
-    Findings,
-    Graph,
-    GraphVertex,
-    Health,
-    JobAnswer,
-    JobsAnswer,
-    OrderAnswer,
-    OrderPlaced,
-    OrderRequest,
-    Overview,
-    job_answer,
-    order_answer,
-)
+from flowrun.rest import answers
 from flowrun.rest.compilation import Purpose, compile_elsewhere
 from flowrun.rest.metric_names import METRICS_MEDIA_TYPE
 from flowrun.rest.refusals import Refused
@@ -36,37 +20,37 @@ from flowrun.runtime.job_details import JobDetails, VertexDetails
 from flowrun.runtime.lifecycle import JobState
 
 
-def _health(call: Call) -> Health:
-    return Health("ok")
+def _health(call: Call) -> answers.Health:
+    return answers.Health("ok")
 
 
-def _ready(call: Call) -> Health:
+def _ready(call: Call) -> answers.Health:
     states = [job.describe()["state"] for job in call.jobs.jobs()]
     if states and JobState.RUNNING.value not in states:
         raise Refused(503, "no job runs", f"they are {', '.join(sorted({str(s) for s in states}))}")
-    return Health("ok")
+    return answers.Health("ok")
 
 
-def _jobs(call: Call) -> JobsAnswer:
-    return JobsAnswer(tuple(job_answer(job.describe()) for job in call.jobs.jobs()))
+def _jobs(call: Call) -> answers.JobsAnswer:
+    return answers.JobsAnswer(tuple(answers.job_answer(job.describe()) for job in call.jobs.jobs()))
 
 
-def _job(call: Call) -> JobAnswer:
-    return job_answer(call.job.describe())
+def _job(call: Call) -> answers.JobAnswer:
+    return answers.job_answer(call.job.describe())
 
 
-def _overview(call: Call) -> Overview:
+def _overview(call: Call) -> answers.Overview:
     job = call.job
-    return Overview(job_answer(job.describe()), job.details())
+    return answers.Overview(answers.job_answer(job.describe()), job.details())
 
 
-def _graph(call: Call) -> Graph:
+def _graph(call: Call) -> answers.Graph:
     details = call.job.details()
     vertices = (
-        GraphVertex(v.status.vertex_id, v.status, v.max_parallelism, v.slot_sharing_group, v.operators)
+        answers.GraphVertex(v.status.vertex_id, v.status, v.max_parallelism, v.slot_sharing_group, v.operators)
         for v in details.vertices
     )
-    return Graph(tuple(vertices), details.exchanges)
+    return answers.Graph(tuple(vertices), details.exchanges)
 
 
 def _vertex(call: Call) -> VertexDetails:
@@ -77,19 +61,19 @@ def _vertex(call: Call) -> VertexDetails:
     raise Refused(404, f"the job has no vertex {wanted}", "GET …/graph lists those that it has")
 
 
-def _checkpoints(call: Call) -> Checkpoints:
+def _checkpoints(call: Call) -> answers.Checkpoints:
     details = call.job.details()
-    return Checkpoints(details.status.checkpoints, details.checkpoints)
+    return answers.Checkpoints(details.status.checkpoints, details.checkpoints)
 
 
-def _exceptions(call: Call) -> Exceptions:
-    return Exceptions(call.job.details().failures)
+def _exceptions(call: Call) -> answers.Exceptions:
+    return answers.Exceptions(call.job.details().failures)
 
 
-def _config(call: Call) -> Configuration:
+def _config(call: Call) -> answers.Configuration:
     job = call.job
     document = job.document() or JobDocument("", "", "")
-    return Configuration(job.details().settings, document.variables, document.overrides, document.withheld)
+    return answers.Configuration(job.details().settings, document.variables, document.overrides, document.withheld)
 
 
 def _text(call: Call) -> JobDocument:
@@ -99,13 +83,13 @@ def _text(call: Call) -> JobDocument:
     return document
 
 
-def _why(call: Call) -> Findings:
+def _why(call: Call) -> answers.Findings:
     from flowrun.runners.why.rules import findings
     from flowrun.runners.why.summary import summary
 
     details = call.job.details()
     found = findings(details)
-    return Findings(summary(details, found), found)
+    return answers.Findings(summary(details, found), found)
 
 
 def _logs(call: Call) -> LogLines:
@@ -135,22 +119,22 @@ def _openapi(call: Call) -> object:
     return openapi_document(ROUTES)
 
 
-def _place(call: Call) -> OrderPlaced:
+def _place(call: Call) -> answers.OrderPlaced:
     try:
-        order = call.body_as(OrderRequest).order()
+        order = call.body_as(answers.OrderRequest).order()
     except ValueError as error:
         raise Refused(400, str(error)) from None
-    return OrderPlaced(call.job.place(order))
+    return answers.OrderPlaced(call.job.place(order))
 
 
-def _order(call: Call) -> OrderAnswer:
+def _order(call: Call) -> answers.OrderAnswer:
     job, number = call.job, call.path["order"]
     answer = job.answer(number)
     if answer is None:
         raise Refused(404, f"there is no order {number}")
     if answer["state"] != "pending":
         call.when_sent = partial(job.delivered, number)
-    return order_answer(answer)
+    return answers.order_answer(answer)
 
 
 def _validate(call: Call) -> Validation:
@@ -183,14 +167,14 @@ _SHARED_MS = 500
 """Pages ask for these each second."""
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/healthz", "Whether the process answers.", _health, Health, is_open=True),
-    Route("GET", "/readyz", "Whether a job runs, or none is there.", _ready, Health, fails=(503,), is_open=True),
+    Route("GET", "/healthz", "Whether the process answers.", _health, answers.Health, is_open=True),
+    Route("GET", "/readyz", "Whether a job runs, or none is there.", _ready, answers.Health, fails=(503,), is_open=True),
     Route(
         "GET", "/metrics", "All jobs, and this process, as Prometheus scrapes them.", _metrics, bytes,
         shared_ms=_SHARED_MS, media_type=METRICS_MEDIA_TYPE,
     ),
     Route("GET", "/v1/openapi.json", "This document.", _openapi, dict),
-    Route("GET", "/v1/jobs", "The jobs.", _jobs, JobsAnswer, fails=(503,), shared_ms=_SHARED_MS),
+    Route("GET", "/v1/jobs", "The jobs.", _jobs, answers.JobsAnswer, fails=(503,), shared_ms=_SHARED_MS),
     Route(
         "POST", "/v1/jobs", "Run another job, on a cluster.", _submit, Submitted,
         takes=SubmitRequest, status=201, fails=(409, 422, 503), body_bytes=TEXT_BODY_BYTES,
@@ -203,13 +187,13 @@ ROUTES: tuple[Route, ...] = (
         "POST", "/v1/preview", "What a text would become: promises, plan and job graph.", _preview, Preview,
         takes=TextRequest, fails=(503,), body_bytes=TEXT_BODY_BYTES,
     ),
-    Route("GET", _JOB, "A job in short.", _job, JobAnswer, fails=_OF_A_JOB),
+    Route("GET", _JOB, "A job in short.", _job, answers.JobAnswer, fails=_OF_A_JOB),
     Route(
-        "GET", f"{_JOB}/overview", "All that a page which shows the job needs each second.", _overview, Overview,
+        "GET", f"{_JOB}/overview", "All that a page which shows the job needs each second.", _overview, answers.Overview,
         fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
     Route(
-        "GET", f"{_JOB}/graph", "The job graph, with the figures of each vertex.", _graph, Graph,
+        "GET", f"{_JOB}/graph", "The job graph, with the figures of each vertex.", _graph, answers.Graph,
         fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
     Route(
@@ -217,27 +201,27 @@ ROUTES: tuple[Route, ...] = (
         _vertex, VertexDetails, fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
     Route(
-        "GET", f"{_JOB}/why", "Why nothing comes out, or slowly: findings, the worst first.", _why, Findings,
+        "GET", f"{_JOB}/why", "Why nothing comes out, or slowly: findings, the worst first.", _why, answers.Findings,
         fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
     Route(
         "GET", f"{_JOB}/checkpoints", "Checkpoints and savepoints: sizes and durations, by vertex and operator.",
-        _checkpoints, Checkpoints, fails=_OF_A_JOB, shared_ms=_SHARED_MS,
+        _checkpoints, answers.Checkpoints, fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
     Route(
-        "GET", f"{_JOB}/exceptions", "Failures with their causes, and what was restarted.", _exceptions, Exceptions,
+        "GET", f"{_JOB}/exceptions", "Failures with their causes, and what was restarted.", _exceptions, answers.Exceptions,
         fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
-    Route("GET", f"{_JOB}/config", "Settings, variables and overrides.", _config, Configuration, fails=_OF_A_JOB),
+    Route("GET", f"{_JOB}/config", "Settings, variables and overrides.", _config, answers.Configuration, fails=_OF_A_JOB),
     Route("GET", f"{_JOB}/text", "The text of the pipeline.", _text, JobDocument, fails=_OF_A_JOB),
     Route(
         "GET", f"{_JOB}/logs", "The last lines of the log of the job's process.", _logs, LogLines, fails=_OF_A_JOB,
         query=(Parameter("after", "Only lines whose number is larger."),),
     ),
     Route(
-        "POST", f"{_JOB}/orders", "Take a savepoint, stop, cancel or rescale a job.", _place, OrderPlaced,
-        takes=OrderRequest, status=202, fails=(404, 409, 503),
+        "POST", f"{_JOB}/orders", "Take a savepoint, stop, cancel or rescale a job.", _place, answers.OrderPlaced,
+        takes=answers.OrderRequest, status=202, fails=(404, 409, 503),
     ),
-    Route("GET", f"{_JOB}/orders/{{order}}", "What became of an order.", _order, OrderAnswer, fails=_OF_A_JOB),
+    Route("GET", f"{_JOB}/orders/{{order}}", "What became of an order.", _order, answers.OrderAnswer, fails=_OF_A_JOB),
 )  # fmt: skip
 """In the order in which they are documented."""

@@ -13,22 +13,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
+from flowrun.core import types
 from flowrun.core.record import record
-from flowrun.core.types import (
-    BIGINT,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    MAX_DECIMAL_PRECISION,
-    STRING,
-    DataType,
-    array,
-    decimal,
-    map_of,
-    row,
-    timestamp,
-    timestamp_ltz,
-)
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
@@ -52,7 +38,7 @@ class Column:
     """
 
     name: str
-    type: DataType
+    type: types.DataType
     nulls: int
     rows: int
     is_unique: bool
@@ -78,32 +64,32 @@ def column_of(name: str, values: Sequence[Any]) -> Column:
     return Column(name, type, len(values) - len(present), len(values), is_unique, note)
 
 
-def type_of(values: Sequence[Any], name: str = "") -> tuple[DataType, str | None]:
+def type_of(values: Sequence[Any], name: str = "") -> tuple[types.DataType, str | None]:
     """(the type of values that are not NULL, what it leaves out).
 
     >>> str(type_of([1, 2.5], "price")[0]), str(type_of([1, 2.5])[0]), str(type_of(["2024-01-01"])[0])
     ('DECIMAL(10, 1)', 'DOUBLE', 'DATE')
     """
     if not values:
-        return STRING, "the sample has no value"
+        return types.STRING, "the sample has no value"
     kinds = {_kind(value) for value in values}
     if kinds <= {"whole", "number"}:
         return _number(values, name, fractions="number" in kinds), None
     if len(kinds) > 1:
-        return STRING, f"the sample has values of several kinds: {', '.join(sorted(kinds))}"
+        return types.STRING, f"the sample has values of several kinds: {', '.join(sorted(kinds))}"
     match kinds.pop():
         case "truth value":
-            return BOOLEAN, None
+            return types.BOOLEAN, None
         case "text":
             return _text(values), None
         case "time":
             zoned = [v.tzinfo is not None for v in values]
-            return (timestamp_ltz(6) if all(zoned) else timestamp(6)), None
+            return (types.timestamp_ltz(6) if all(zoned) else types.timestamp(6)), None
         case "day":
-            return DATE, None
+            return types.DATE, None
         case "list":
             element, note = type_of([e for v in values for e in v if e is not None])
-            return array(element), note
+            return types.array(element), note
         case _:
             return _object(values)
 
@@ -129,33 +115,35 @@ def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def _number(values: Sequence[Any], name: str, *, fractions: bool) -> DataType:
+def _number(values: Sequence[Any], name: str, *, fractions: bool) -> types.DataType:
     if not fractions:
         if all(value in _BIGINT_RANGE for value in values):
-            return BIGINT
+            return types.BIGINT
         digits = max(len(str(abs(value))) for value in values)
-        return decimal(MAX_DECIMAL_PRECISION, 0) if digits <= MAX_DECIMAL_PRECISION else STRING
+        return types.decimal(types.MAX_DECIMAL_PRECISION, 0) if digits <= types.MAX_DECIMAL_PRECISION else types.STRING
     if not _MONEY.search(name):
-        return DOUBLE
+        return types.DOUBLE
     parts = [Decimal(str(value)).as_tuple() for value in values]
     if not all(isinstance(p.exponent, int) for p in parts):  # NaN and infinity
-        return DOUBLE
+        return types.DOUBLE
     scale = max(max(-int(p.exponent), 0) for p in parts)
     whole = max(len(p.digits) + int(p.exponent) for p in parts)
-    return decimal(max(10, whole + scale + 2), scale) if scale <= _LONGEST_FRACTION and whole < 16 else DOUBLE
+    return (
+        types.decimal(max(10, whole + scale + 2), scale) if scale <= _LONGEST_FRACTION and whole < 16 else types.DOUBLE
+    )
 
 
-def _text(values: Sequence[str]) -> DataType:
+def _text(values: Sequence[str]) -> types.DataType:
     if all(_DATE.fullmatch(v) and _is_date(v) for v in values):
-        return DATE
+        return types.DATE
     found = [_TIMESTAMP.fullmatch(v) for v in values]
     if not all(found) or not all(_is_time(v) for v in values):
-        return STRING
+        return types.STRING
     matches = [m for m in found if m is not None]
     precision = max(len(m[1] or "") for m in matches)
     wide = 3 if precision <= 3 else 6 if precision <= 6 else 9
     zoned = [m[2] is not None for m in matches]
-    return timestamp_ltz(wide) if all(zoned) else timestamp(wide) if not any(zoned) else STRING
+    return types.timestamp_ltz(wide) if all(zoned) else types.timestamp(wide) if not any(zoned) else types.STRING
 
 
 def _is_date(text: str) -> bool:
@@ -170,22 +158,22 @@ def _is_time(text: str) -> bool:
     return _is_date(text[:10]) and int(text[11:13]) < 24 and int(text[14:16]) < 60 and int(text[17:19]) < 60
 
 
-def _object(values: Sequence[Mapping[str, Any]]) -> tuple[DataType, str | None]:
+def _object(values: Sequence[Mapping[str, Any]]) -> tuple[types.DataType, str | None]:
     """A ROW of the keys that occur, or a MAP, where nearly each object has keys of its own."""
     keys = dict.fromkeys(chain.from_iterable(values))
     mean = sum(map(len, values)) / len(values)
     if len(keys) > max(_LEAST_KEYS_OF_A_MAP, 4 * mean):
         value, note = type_of([v for o in values for v in o.values() if v is not None])
-        return map_of(STRING, value), note
+        return types.map_of(types.STRING, value), note
     if not keys:
-        return map_of(STRING, STRING), "the objects of the sample are empty"
+        return types.map_of(types.STRING, types.STRING), "the objects of the sample are empty"
     fields, notes = [], []
     for key in keys:
         type, note = type_of([v for o in values if (v := o.get(key)) is not None], key)
         fields.append((key, type))
         if note is not None:
             notes.append(f"{key}: {note}")
-    return row(*fields), "; ".join(notes) or None
+    return types.row(*fields), "; ".join(notes) or None
 
 
 def from_texts(columns: Mapping[str, Sequence[str | None]]) -> dict[str, list[Any]]:

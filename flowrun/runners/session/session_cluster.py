@@ -13,25 +13,10 @@ from flowrun.api.source import JsonValue
 from flowrun.core.clock import ForwardClock, SystemClock
 from flowrun.core.record import record
 from flowrun.runners.control import Order
+from flowrun.runners.session import messages
 from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.job_process import JobProcessPlan, run_job_process
 from flowrun.runners.session.job_store import JobStore
-from flowrun.runners.session.messages import (
-    CLIENT_ROLE,
-    DISPATCHER,
-    FILES,
-    JOB_MANAGER_ROLE,
-    JOBS,
-    DispatcherGateway,
-    JobProcess,
-    JobProgress,
-    JobRemains,
-    JobRunOrder,
-    JobsGateway,
-    JobSubmission,
-    JobSummary,
-    RestPlace,
-)
 from flowrun.runtime.cluster.fork_server import ForkEvent, ForkServer, ProcessEnded, ProcessStarted, ServerGone
 from flowrun.runtime.cluster.private_folder import private_folder
 from flowrun.runtime.cluster.session_messages import (
@@ -88,9 +73,9 @@ class SessionCluster:
         self._servers: list[Server] = []
         try:
             self._forks.listen(self._hear)
-            self._servers.append(self._server(inside, own_credentials, JOB_MANAGER_ROLE))
+            self._servers.append(self._server(inside, own_credentials, messages.JOB_MANAGER_ROLE))
             self.dispatcher.recover()
-            self._servers.append(self._server(address, credentials, CLIENT_ROLE, TASK_MANAGER_ROLE))
+            self._servers.append(self._server(address, credentials, messages.CLIENT_ROLE, TASK_MANAGER_ROLE))
         except BaseException:
             self.close()
             raise
@@ -122,9 +107,9 @@ class SessionCluster:
     def _hear(self, event: ForkEvent) -> None:
         match event:
             case ProcessStarted(name=name, pid=pid):
-                self.dispatcher.process_started(JobProcess.named(name), pid)
+                self.dispatcher.process_started(messages.JobProcess.named(name), pid)
             case ProcessEnded(name=name):
-                self.dispatcher.process_ended(JobProcess.named(name), str(event))
+                self.dispatcher.process_ended(messages.JobProcess.named(name), str(event))
             case ServerGone():
                 self._gone.set()
 
@@ -135,10 +120,10 @@ class SessionCluster:
     def _serve(self, link: Link) -> None:
         connection = RpcConnection(link)
         role = link.peer.role
-        heartbeats = Heartbeats(connection, self._timers, self._clock) if role != CLIENT_ROLE else None
+        heartbeats = Heartbeats(connection, self._timers, self._clock) if role != messages.CLIENT_ROLE else None
         {
-            JOB_MANAGER_ROLE: self._serve_job_manager,
-            CLIENT_ROLE: self._serve_client,
+            messages.JOB_MANAGER_ROLE: self._serve_job_manager,
+            messages.CLIENT_ROLE: self._serve_client,
             TASK_MANAGER_ROLE: self._serve_task_manager,
         }[role](connection)
         connection.start()
@@ -146,11 +131,11 @@ class SessionCluster:
             heartbeats.start()
 
     def _serve_client(self, connection: RpcConnection) -> None:
-        connection.serve(DISPATCHER, DispatcherGateway, _ClientSide(self.dispatcher, connection))
+        connection.serve(messages.DISPATCHER, messages.DispatcherGateway, _ClientSide(self.dispatcher, connection))
 
     def _serve_job_manager(self, connection: RpcConnection) -> None:
-        process = JobProcess.named(connection.peer.id)
-        connection.serve(JOBS, JobsGateway, _JobManagerSide(self.dispatcher, process))
+        process = messages.JobProcess.named(connection.peer.id)
+        connection.serve(messages.JOBS, messages.JobsGateway, _JobManagerSide(self.dispatcher, process))
         self.dispatcher.attach(process, connection)
 
     def _serve_task_manager(self, connection: RpcConnection) -> None:
@@ -164,15 +149,15 @@ class _ClientSide:
     dispatcher: Dispatcher
     connection: RpcConnection
 
-    def submit(self, submission: JobSubmission) -> str:
+    def submit(self, submission: messages.JobSubmission) -> str:
         """See `DispatcherGateway`."""
-        return self.dispatcher.submit(submission, self.connection.gateway(JobFilesGateway, FILES).read_file)
+        return self.dispatcher.submit(submission, self.connection.gateway(JobFilesGateway, messages.FILES).read_file)
 
-    def rest_place(self) -> RestPlace | None:
+    def rest_place(self) -> messages.RestPlace | None:
         """See `DispatcherGateway`."""
         return self.dispatcher.rest
 
-    def list_jobs(self) -> tuple[JobSummary, ...]:
+    def list_jobs(self) -> tuple[messages.JobSummary, ...]:
         """See `DispatcherGateway`."""
         return self.dispatcher.list_jobs()
 
@@ -184,7 +169,7 @@ class _ClientSide:
         """See `DispatcherGateway`."""
         return self.dispatcher.job_details(job_id)
 
-    def watch_job(self, job_id: str) -> JobProgress:
+    def watch_job(self, job_id: str) -> messages.JobProgress:
         """See `DispatcherGateway`."""
         return self.dispatcher.watch_job(job_id)
 
@@ -202,9 +187,9 @@ class _JobManagerSide:
     """What one job manager process may call."""
 
     dispatcher: Dispatcher
-    process: JobProcess
+    process: messages.JobProcess
 
-    def fetch_job(self) -> JobRunOrder:
+    def fetch_job(self) -> messages.JobRunOrder:
         """See `JobsGateway`."""
         return self.dispatcher.fetch_job(self.process)
 
@@ -220,7 +205,7 @@ class _JobManagerSide:
         """See `JobsGateway`."""
         self.dispatcher.rescale_job(self.process, text, fingerprint)
 
-    def end_job(self, last: JobProgress, description: JsonValue, remains: JobRemains) -> bool:
+    def end_job(self, last: messages.JobProgress, description: JsonValue, remains: messages.JobRemains) -> bool:
         """See `JobsGateway`."""
         return self.dispatcher.end_job(self.process, last, description, remains)
 
