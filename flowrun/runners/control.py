@@ -187,6 +187,9 @@ class JobControl:
             StateError: it cannot be carried out, and why.
         """
         ticket: Ticket | None = None
+        state = self._job.status().state
+        if state.is_terminal:
+            raise StateError(f"the job is over: it is {state.value}")
         if order.kind == "cancel":
             self._job.cancel()
         elif order.parallelism is not None:

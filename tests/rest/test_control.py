@@ -267,7 +267,7 @@ def test_the_end_waits_for_those_who_have_no_answer_yet_but_not_for_ever() -> No
     job = FakeJob()
     control = JobControl(job, new_entry(job.job_id, "orders", "f", 1, 0), frozenset(), clock, checkpoints=True)
     control.linger()
-    fetched, left_alone = control.place(Order("cancel")), control.place(Order("cancel"))
+    fetched, left_alone = control.place(Order("savepoint")), control.place(Order("savepoint"))
     control.delivered(fetched)
     clock.advance(LINGER_MS - 1)
     assert control.answer(left_alone) is not None
@@ -308,9 +308,9 @@ def test_the_end_waits_until_those_who_watch_the_job_have_seen_it() -> None:
 def test_answers_that_were_fetched_make_room() -> None:
     job = FakeJob()
     control = JobControl(job, new_entry(job.job_id, "orders", "f", 1, 0), frozenset(), ManualClock())
-    numbers = [control.place(Order("cancel")) for _ in range(10)]
+    numbers = [control.place(Order("savepoint")) for _ in range(10)]
     control.delivered(numbers[0])
-    more = [control.place(Order("cancel")) for _ in range(256)]
+    more = [control.place(Order("savepoint")) for _ in range(256)]
     assert control.answer(numbers[0]) is None
     assert control.answer(numbers[1]) is not None
     assert control.answer(more[-1]) is not None
