@@ -210,8 +210,19 @@ def found_in(graph: JobGraph, counts: Mapping[str, int], thresholds: Thresholds 
     with running(graph) as job:
         until(job, all_run)
         until(job, read(counts))
-        time.sleep(0.03)
-        return by_kind(findings(job.details(), thresholds))
+        return by_kind(findings(settled(job), thresholds))
+
+
+def settled(job: LocalJob) -> JobDetails:
+    """The details once nothing is counted any more: rows that were read have come as far as they get."""
+    quiet, counted = 0, -1
+    while True:
+        details = job.details()
+        now = sum(c for v in details.vertices for s in v.subtasks for m in s.operators for c in m.counters.values())
+        quiet, counted = (quiet + 1 if now == counted else 0), now
+        if quiet >= 10:
+            return details
+        time.sleep(0.01)
 
 
 def all_run(details: JobDetails) -> bool:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from flowrun.api.sink import WriterContext
+from flowrun.api.source import Delivery
+from flowrun.connectors.stateless_sink import ImmediateWriter
 from flowrun.core.clock import SystemClock
+from flowrun.core.elements import RecordBatch
 from flowrun.core.recovery import RestartSettings
+from flowrun.core.schema import Schema
 from flowrun.errors import StateError
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.runners.embedded import start_embedded
+from flowrun.runners.session.client import ClusterClient, ClusterJobClient
+from flowrun.runners.session.messages import JobSummary
 from flowrun.runners.why.finding import Severity, Thresholds
 from flowrun.runners.why.rules import findings
+from flowrun.runners.why.summary import why_as_json
 from flowrun.runtime.checkpoint.records import CheckpointedVertex, CheckpointRecord
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.local_cluster import LocalCluster
@@ -241,3 +252,69 @@ def test_findings_are_the_same_for_the_same_details_and_the_worst_come_first(tmp
     order_of = list(Severity)
     assert [order_of.index(f.severity) for f in found] == sorted(order_of.index(f.severity) for f in found)
     assert records_in(details, "totals") == 1
+
+
+@dataclass(frozen=True)
+class SlowSink:
+    """Takes a while for each batch."""
+
+    schema: Schema
+    delivery = Delivery.AT_LEAST_ONCE
+
+    def create_writer(self, context: WriterContext) -> SlowWriter:
+        return SlowWriter()
+
+    def create_committer(self) -> None:
+        """Nothing to commit."""
+
+
+class SlowWriter(ImmediateWriter):
+    def write(self, batch: RecordBatch) -> None:
+        time.sleep(0.05)
+
+
+def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
+    text = (
+        ORDERS
+        + """
+    CREATE TABLE s (u STRING, n BIGINT) WITH ('connector' = 'blackhole');
+    INSERT INTO s SELECT user_id, SUM(amount) FROM orders GROUP BY user_id;
+    """
+    )
+    batches = [[order(i * 500 + j, i, f"u{i}-{j}", 1) for j in range(50)] for i in range(200)]
+    settings = {"local_aggregation": "false", "buffer_timeout": "1ms"}
+    graph = job_graph(tmp_path, text, {"orders": {"p0": batches}}, **settings)
+    vertices = []
+    for vertex in graph.vertices:
+        operators = [
+            replace(
+                o,
+                factory=replace(o.factory, sink=SlowSink(o.factory.sink.schema)),
+                sink=SlowSink(o.factory.sink.schema),
+            )
+            if isinstance(o.factory, SinkOperatorFactory)
+            else o
+            for o in vertex.operators
+        ]
+        vertices.append(replace(vertex, operators=tuple(operators)))
+    with start_embedded(replace(graph, vertices=tuple(vertices)), network_slots=16) as job:
+        details = until(job, lambda d: any(v.status.max_back_pressured_ms_per_s > 600 for v in d.vertices))
+        cause = one(by_kind(findings(details, Thresholds())), "bottleneck")
+        job.cancel()
+    assert cause.vertices[0] == details.vertices[-1].status.vertex_id
+    assert "see whether the system behind its sink is slow" in str(cause.remedy)
+
+
+def test_a_job_of_a_cluster_tells_the_same(tmp_path: Path) -> None:
+    details = details_of(tmp_path)
+
+    class Cluster:
+        def job_details(self, job_id: str) -> JobDetails:
+            assert job_id == details.status.job_id
+            return details
+
+    status = details.status
+    entry = JobSummary(status.job_id, "job", "job.sql", 1, 0, "running")
+    told = ClusterJobClient(cast(ClusterClient, Cluster()), entry).why()
+    assert told == why_as_json(details)
+    assert set(told) == {"summary", "findings"}

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from flowrun.runners.why.finding import Severity
-from tests.runners.why.jobs import ORDERS, PAYMENTS, Found, found_at_end, found_in, job_graph, one, order, payment
+from flowrun.runners.why.rules import findings
+from tests.runners.why.jobs import (
+    AT_ONCE,
+    ORDERS,
+    PAYMENTS,
+    Found,
+    by_kind,
+    found_at_end,
+    job_graph,
+    one,
+    order,
+    payment,
+    read,
+    running,
+    settled,
+    until,
+)
 
 pytestmark = pytest.mark.exhaustive
 
@@ -161,10 +178,16 @@ def test_state_whose_time_to_live_is_over(tmp_path: Path) -> None:
     text = (
         ORDERS + PAYMENTS + SINK + "SET 'table.exec.state.ttl' = '1 ms'; INSERT INTO s " + PAID.format(kind="", more="")
     )
-    sources = {"orders": {"p0": [[order(i, i)] for i in range(40)]}, "payments": {"q0": [[payment(1, 1, "nobody")]]}}
-    found = found_at_end(job_graph(tmp_path, text, sources, ends=True))
-    if "expired" in found:  # so quick a run that nothing expires is no failure of what is told
-        assert one(found, "expired").figures["ttl_ms"] == 1
-    del sources["payments"]
-    text = text.replace("SET 'table.exec.state.ttl' = '1 ms';", "")
-    assert "expired" not in found_in(job_graph(tmp_path, text, {**sources, "payments": {"q0": [[]]}}), {"orders": 40})
+    sources = {"orders": {"p0": [[order(1, 1), order(2, 2)], [order(3, 3)]]}, "payments": {"q0": [[]]}}
+    batches = [1]
+    graph = job_graph(tmp_path, text, sources, batches=batches)
+    join = next(o.name for v in graph.vertices for o in v.operators if "Join" in type(o.factory).__name__)
+    with running(graph) as job:
+        before = until(job, read({join: 2}))
+        assert "expired" not in by_kind(findings(before, AT_ONCE))
+        time.sleep(0.01)
+        batches[0] = 2
+        until(job, read({join: 3}))
+        told = one(by_kind(findings(settled(job), AT_ONCE)), "expired")
+    assert (told.figures["expired"], told.figures["ttl_ms"]) == (2, 1)
+    assert "later rows do not find them" in told.text
