@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-import msgspec
 from msgspec import Meta
 
 from flowrun.core.record import record
+from flowrun.core.typed_values import to_kind
 from flowrun.runners.control import Json, Order
 from flowrun.runners.why.finding import Finding
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
@@ -263,9 +263,9 @@ class Health:
 
 def job_answer(description: Mapping[str, Json]) -> JobAnswer:
     """A job as it describes itself; see `JobControl.describe`."""
-    return msgspec.convert(description, JobAnswer)
+    return to_kind(description, JobAnswer)
 
 
 def order_answer(answer: Mapping[str, Json]) -> OrderAnswer:
     """What became of an order; see `JobControl.answer`."""
-    return msgspec.convert(answer, OrderAnswer)
+    return to_kind(answer, OrderAnswer)

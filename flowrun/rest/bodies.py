@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from flowrun.core.typed_values import to_kind
 from flowrun.rest.refusals import Refused
 
 if TYPE_CHECKING:
@@ -68,6 +69,6 @@ def body_of(data: bytes, kind: type) -> Any:
         raise Refused(400, f"unknown key '{unknown[0]}'", f"known are {', '.join(known)}")
     whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in given.items()}
     try:  # JSON knows no integers: 2.0 is one as well
-        return msgspec.convert(whole, kind)
+        return to_kind(whole, kind)
     except msgspec.ValidationError as error:
         raise Refused(400, f"the body is not what it must be: {error}") from None

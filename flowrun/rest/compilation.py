@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flowrun.core.typed_values import learn_kind
 from flowrun.masking import learn_secret, masked, masked_json
 from flowrun.rest.refusals import Problem, Refused, problem_of, refused
 from flowrun.rest.texts import Compilation, Delivery, PlannedVertex, Preview, SubmitRequest
@@ -68,7 +69,7 @@ def compile_elsewhere(request: SubmitRequest, purpose: Purpose) -> Compilation:
     finally:
         _places.release()
     try:
-        return msgspec.json.decode(done.stdout, type=Compilation)
+        return msgspec.json.decode(done.stdout, type=learn_kind(Compilation))
     except msgspec.DecodeError:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise Refused(500, "flowrun itself failed at this text", masked(said[-1]) if said else None) from None

@@ -32,10 +32,10 @@ class JobClient:
 
     def details(self) -> JobDetails:
         """The job at this moment in full."""
-        import msgspec
+        from flowrun.core.typed_values import to_kind
 
         found = self._request("GET", f"{self._path}/overview")
-        return msgspec.convert(found["details"], JobDetails)
+        return to_kind(found["details"], JobDetails)
 
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None

@@ -18,6 +18,7 @@ from flowrun.core.clock import SystemClock
 from flowrun.core.log_context import log_for_job
 from flowrun.core.recent_logs import RECENT_LOGS, LogLines, keep_recent_logs
 from flowrun.core.record import record
+from flowrun.core.typed_values import to_kind
 from flowrun.errors import ClusterError, FlowrunError, JobFailedError, StateError
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
@@ -41,7 +42,7 @@ from flowrun.runners.session.messages import (
     JobRunOrder,
     JobsGateway,
 )
-from flowrun.runners.traces.reporter import check_traces, traced
+from flowrun.runners.traces import check_traces, traced
 from flowrun.runners.versions.job_part import JobPart, job_part, part_of_itself
 from flowrun.runners.workers import check_runs_elsewhere, slots_needed
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
@@ -230,8 +231,7 @@ class _JobProcess:
         job_graph = compiled.job_graph
         check_fingerprint(job_graph, submission.fingerprint)
         check_runs_elsewhere(job_graph)
-        if job_graph.settings.traces:
-            check_traces()
+        check_traces(job_graph)
         own = None if order.since_ms is None else _own_checkpoint(job_graph, order.since_ms)
         slots.begin(slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id)
         part = _part(order, compiled, files, None if own is None else own[0])
@@ -255,8 +255,7 @@ class _JobProcess:
         rescaling = Rescaling(compile_at, partial(slots.check, cluster), partial(slots.start, cluster))
         try:
             started = start_embedded(job_graph, cluster=cluster, state=options)
-            rescalable, asked = RescalableJob(started, first, options, rescaling), job_graph.settings.traces
-            with rescalable as job, traced(job, job_graph.name, asked=asked):
+            with RescalableJob(started, first, options, rescaling) as job, traced(job, job_graph):
                 return self._follow(order, job, part, slots, cluster, leases)
         except FlowrunError as error:
             part.end(error.message)
@@ -308,7 +307,7 @@ def without_secrets(value: Value, kind: type[Value]) -> Value:
     """A value of a record, or of JSON, with `***` for each secret that this process knows: another one does not know them."""
     given = msgspec.to_builtins(value, str_keys=True)
     shown = masked_json(given)
-    return value if shown is given else msgspec.convert(shown, kind, str_keys=True)
+    return value if shown is given else to_kind(shown, kind, str_keys=True)
 
 
 def _control(order: JobRunOrder, job: RescalableJob, job_graph: JobGraph) -> JobControl:
