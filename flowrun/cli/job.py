@@ -40,7 +40,7 @@ from flowrun.runners.job_document import document_of
 from flowrun.runners.pipeline_text import functions_folder
 from flowrun.runners.registry import new_token
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
-from flowrun.runners.traces.reporter import check_traces, traced
+from flowrun.runners.traces import check_traces, traced
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
@@ -179,8 +179,7 @@ def run_job(run: JobRun, *, show_traceback: bool) -> Ending:
     """
     if run.cluster is None:
         _check_client_libraries(run.compiled)
-    if run.compiled.job_graph.settings.traces:
-        check_traces()
+    check_traces(run.compiled.job_graph)
     announce(run)
     with (
         closing(JobBoard(run.compiled.job_graph)) as board,
@@ -334,7 +333,7 @@ def _around(run: JobRun, job: RescalableJob, place: JobPlace, door: Door | None)
         logging_for_job(job.job_id, run.compiled.job_graph.name),
         job,
         _controlled(run, job, door),
-        traced(job, run.compiled.job_graph.name, asked=run.compiled.job_graph.settings.traces),
+        traced(job, run.compiled.job_graph),
         reacting(job, run.recompiling, place, run.settle_ms),
     ):
         yield

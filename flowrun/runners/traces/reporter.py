@@ -38,7 +38,7 @@ class TracedJob(Protocol):
     def details(self) -> JobDetails: ...
 
 
-def check_traces() -> None:
+def check_library() -> None:
     """Pass if traces can be sent.
 
     Raises:
@@ -49,22 +49,16 @@ def check_traces() -> None:
 
 
 @contextmanager
-def traced(job: TracedJob, name: str, *, asked: bool) -> Iterator[None]:
-    """A context in which the spans of a job are sent, if that is asked for. At its end the last ones are: it waits a moment for that.
-
-    A collector that cannot be reached is told of in the log, and costs the job nothing.
+def reporting(job: TracedJob, name: str) -> Iterator[None]:
+    """A context in which the spans of a job are sent; see `flowrun.runners.traces.traced`.
 
     Args:
         job: to be traced.
         name: of the pipeline.
-        asked: whether the settings ask for traces.
 
     Raises:
-        SetupError: as `check_traces`.
+        SetupError: as `check_library`.
     """
-    if not asked:
-        yield
-        return
     reporter = _Reporter(job, name)
     try:
         yield
@@ -106,7 +100,7 @@ class _Reporter:
 
 
 def _provider(job_id: str, name: str) -> TracerProvider:
-    check_traces()
+    check_library()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
