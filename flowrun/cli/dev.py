@@ -177,6 +177,8 @@ def named_tests(file: Path) -> list[Path]:
 def _say_how_rows_differ(
     before: Mapping[str, Sequence[Sequence[Any]]], now: Mapping[str, Sequence[Sequence[Any]]]
 ) -> None:
+    from flowrun.cli.views.figures import counted_text
+
     for name in now:
         if name not in before:
             continue
@@ -184,7 +186,7 @@ def _say_how_rows_differ(
         gone, come = list((old - new).elements()), list((new - old).elements())
         if not gone and not come:
             continue
-        click.echo(click.style(f"{name}: {len(come)} rows came, {len(gone)} went", bold=True))
+        click.echo(click.style(f"{name}: {counted_text(len(come), 'row')} came, {len(gone)} went", bold=True))
         for mark, color, rows in (("-", "red", gone), ("+", "green", come)):
             for row in rows[:_SHOWN]:
                 click.echo(click.style(f"  {mark} " + ", ".join("NULL" if v is None else v for v in row), fg=color))
