@@ -22,7 +22,8 @@ from typing import Any
 
 import click
 
-from flowrun.cli.arguments import duration_ms, pipeline_arguments
+from flowrun.cli.arguments import pipeline_arguments
+from flowrun.cli.preview import sample_options
 
 _SUFFIXES = (".yaml", ".yml", ".sql", ".py", ".proto", ".avsc")
 _SETTLED_MS = 150
@@ -32,21 +33,7 @@ _TABLES = dict[str, list[list[str | None]]]
 
 @click.command()
 @pipeline_arguments
-@click.option("--sink", "sinks", metavar="NAME", multiple=True, help="Show what this sink would get; may be repeated.")
-@click.option("--step", metavar="NAME", help="Show what a step, table or view gives.")
-@click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Rows to show of each sink.")
-@click.option(
-    "--sample", type=click.IntRange(1), default=10_000, show_default=True, help="Rows to read of each source, about."
-)
-@click.option(
-    "--for",
-    "limit",
-    metavar="DURATION",
-    default="10s",
-    show_default=True,
-    callback=duration_ms,
-    help="How long to read at most.",
-)
+@sample_options(rows=10, sample=10_000)
 @click.option(
     "--once", is_flag=True, help="One round; exits with 1 if the pipeline or a test fails, with 2 if they are wrong."
 )

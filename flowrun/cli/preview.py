@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -22,25 +22,44 @@ MOST_REPORTED = 1_000
 """Rows of a table in a report."""
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def sample_options(*, rows: int, sample: int) -> Callable[[F], F]:
+    """Add the options that say what is looked at: `sinks`, `step`, `rows`, `sample` and `limit`, a time in ms.
+
+    Args:
+        rows: to show of each sink, by default.
+        sample: rows to read of each source, by default.
+    """
+
+    def decorate(command: F) -> F:
+        decorated: Any = command
+        for option in (
+            click.option(
+                "--for", "limit", metavar="DURATION", default="10s", show_default=True, callback=duration_ms,
+                help="How long to read at most, from sources that give few rows.",
+            ),
+            click.option(
+                "--sample", type=click.IntRange(1), default=sample, show_default=True, help="Rows to read of each source, about."
+            ),
+            click.option("--rows", type=click.IntRange(1), default=rows, show_default=True, help="Rows to show of each sink."),
+            click.option(
+                "--step", metavar="NAME", help="Show what a step of a YAML pipeline, or a table or view of a script, gives."
+            ),
+            click.option(
+                "--sink", "sinks", metavar="NAME", multiple=True, help="Show what this sink would get; may be repeated."
+            ),
+        ):  # fmt: skip
+            decorated = option(decorated)
+        return cast(F, decorated)
+
+    return decorate
+
+
 @click.command()
 @pipeline_arguments
-@click.option("--sink", "sinks", metavar="NAME", multiple=True, help="Show what this sink would get; may be repeated.")
-@click.option(
-    "--step", metavar="NAME", help="Show what a step of a YAML pipeline, or a table or view of a script, gives."
-)
-@click.option("--rows", type=click.IntRange(1), default=20, show_default=True, help="Rows to show of each sink.")
-@click.option(
-    "--sample", type=click.IntRange(1), default=1_000, show_default=True, help="Rows to read of each source, about."
-)
-@click.option(
-    "--for",
-    "time",
-    metavar="DURATION",
-    default="10s",
-    show_default=True,
-    callback=duration_ms,
-    help="How long to read at most, from sources that give few rows.",
-)
+@sample_options(rows=20, sample=1_000)
 @click.option("--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
 @click.option(
     "--report",
@@ -58,7 +77,7 @@ def preview(
     step: str | None,
     rows: int,
     sample: int,
-    time: int,
+    limit: int,
     form: str,
     report: Path | None,
 ) -> None:
@@ -73,7 +92,7 @@ def preview(
     if sinks and step is not None:
         raise click.UsageError("--sink and --step do not go together")
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
-    looked_at = Sample(sample, time)
+    looked_at = Sample(sample, limit)
     plan = preview_plan(file, given, values, sample=looked_at, sinks=sinks, step=step)
     if not plan.sinks:
         raise click.UsageError(f"'{file}' has no sink: --step says what to look at")
