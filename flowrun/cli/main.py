@@ -59,6 +59,7 @@ COMMANDS = {
     "sql": ("flowrun.cli.sql.command", "sql", "A shell for SQL."),
     "preview": ("flowrun.cli.preview", "preview", "Show what a pipeline makes of a sample of its real input."),
     "explain": ("flowrun.cli.explain", "explain", "Show what a pipeline becomes, from plan to execution graph."),
+    "lineage": ("flowrun.cli.lineage", "lineage", "Show from which columns the columns of sinks come."),
     "connectors": ("flowrun.cli.connectors", "connectors", "List connectors, or show the options of one."),
     "schema": ("flowrun.cli.schema", "schema", "Print the JSON Schema of pipeline files, for editors."),
     "dev": ("flowrun.cli.dev", "dev", "Preview and test a pipeline again whenever something changes."),

@@ -46,6 +46,29 @@ def used_columns(node: PlanNode, child: PlanNode, own: set[int]) -> set[int]:
     return set().union(*sides)
 
 
+def made_of(node: PlanNode, column: int) -> list[tuple[PlanNode, int]] | None:
+    """The columns of a node's inputs that the values of one of its columns are made of; None: it does not say, and may use any."""
+    description = node_description(type(node))
+    if description.output is None:
+        return None
+    return _Layout(node, description, {column}).made_of(column)
+
+
+def is_added(node: PlanNode, column: int) -> bool:
+    """Whether a column is of no input and of no expression: it comes with the node."""
+    description = node_description(type(node))
+    return description.output is not None and _Layout(node, description, {column}).is_added(column)
+
+
+def deciding(node: PlanNode) -> list[tuple[PlanNode, int]]:
+    """The columns of a node's inputs by which it decides which rows there are and what belongs together, whatever is read of it."""
+    description = node_description(type(node))
+    own = {part.field for part in description.output or () if isinstance(part, Each)}
+    layout = _Layout(node, description, set())
+    fields = (f for f in description.over_inputs if f.name not in own)
+    return [found for f in fields for found in layout.columns_of_value(f, getattr(node, f.name))]
+
+
 def pruned(node: PlanNode, own: set[int], children: Mapping[int, Pruned]) -> Pruned:
     """The node over its rewritten inputs with the columns `own` at least.
 
@@ -136,6 +159,41 @@ class _Layout:
         if any(isinstance(p, Each) and p.field == name and p.across for p, _, _ in self._parts):
             return tuple(tuple(entries[i] for i in kept) for entries in value)
         return tuple(value[i] for i in kept)
+
+    def made_of(self, column: int) -> list[tuple[PlanNode, int]] | None:
+        """The input columns of one column of the output; none if it comes with the node, such as the bounds of a window."""
+        for part, start, width in self._parts:
+            if not start <= column < start + width:
+                continue
+            match part:
+                case Passed(input=name):
+                    return [(getattr(self._node, name), column - start)]
+                case Taken(field=field):
+                    return self._columns_of_entry(field, getattr(self._node, field)[column - start])
+                case Each(field=field, across=across):
+                    value = getattr(self._node, field)
+                    entry = tuple(row[column - start] for row in value) if across else value[column - start]
+                    return self._columns_of_entry(field, entry)
+        return []
+
+    def is_added(self, column: int) -> bool:
+        """Whether a column of the output comes with the node."""
+        return any(isinstance(part, Added) and start <= column < start + width for part, start, width in self._parts)
+
+    def _columns_of_entry(self, field: str, entry: object) -> list[tuple[PlanNode, int]]:
+        return self.columns_of_value(self._description.fields[field], entry)
+
+    def columns_of_value(self, f: FieldDescription, value: object) -> list[tuple[PlanNode, int]]:
+        """The columns of inputs of which a value of a field, or a part of one, speaks."""
+        found = []
+        start = 0
+        columns = set(columns_in(value, f.meaning))
+        for name in f.over:
+            width = self._columns_of(name)
+            if name in self._description.inputs:
+                found += [(getattr(self._node, name), c - start) for c in sorted(columns) if start <= c < start + width]
+            start += width
+        return found
 
     def used(self, name: str) -> set[int]:
         """Columns of the input `name` that are used."""
