@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +22,8 @@ from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.lifecycle import JobState
 from flowrun.state.storage.state_path import resolve
 from tests.end_to_end.running import json_rows
-
-pytestmark = pytest.mark.exhaustive
+from tests.servers.kafka import KafkaBroker
+from tests.servers.postgres import PostgresDatabase
 
 ROWS = 6_000
 PIPELINE = """\
@@ -37,7 +39,7 @@ sources:
     schema: {{id: BIGINT}}
     fields: {{id: {{kind: sequence, start: 0, end: {last}}}}}
 sinks:
-  out: {{from: rows, connector: filesystem, path: '{folder}/out', format: json}}
+  out: {{from: rows, {sink}}}
 """
 RULES = HealthRules(within_ms=30_000, reads=True)
 
@@ -45,8 +47,10 @@ RULES = HealthRules(within_ms=30_000, reads=True)
 class Project:
     """A pipeline whose first version was stopped with a savepoint, halfway."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sink: str = "", read: Callable[[], Iterable[int]] | None = None) -> None:
         self.folder = folder
+        self.sink = sink or f"connector: filesystem, path: '{folder}/out', format: json"
+        self.read = read or (lambda: [int(str(row["id"])) for row in json_rows(folder / "out")])
         self.history = VersionHistory(resolve(str(folder / "state" / "ids")))
         keeper = None
         with self.start(None) as job:
@@ -63,7 +67,7 @@ class Project:
 
     def compiled(self, rate: int = 3_000) -> CompiledPipeline:
         file = self.folder / "ids.yaml"
-        file.write_text(PIPELINE.format(folder=self.folder, rows=ROWS, last=ROWS - 1, rate=rate))
+        file.write_text(PIPELINE.format(folder=self.folder, rows=ROWS, last=ROWS - 1, rate=rate, sink=self.sink))
         return compile_pipeline(file)
 
     def start(self, restore_from: str | None, hold: Trial | None = None, rate: int = 3_000) -> LocalJob:
@@ -89,7 +93,7 @@ class Project:
 
     @property
     def ids(self) -> list[int]:
-        return sorted(int(str(row["id"])) for row in json_rows(self.folder / "out"))
+        return sorted(self.read())
 
 
 @pytest.fixture
@@ -103,6 +107,7 @@ def checkpoints(job: LocalJob, number: int) -> None:
         assert job.wait(10) is None, "it should not have come to its end"
 
 
+@pytest.mark.exhaustive
 def test_nothing_shows_before_it_is_accepted_and_all_of_it_after(project: Project) -> None:
     before = project.ids
     trial = project.trial()
@@ -122,6 +127,7 @@ def test_nothing_shows_before_it_is_accepted_and_all_of_it_after(project: Projec
     assert project.history.version(2).outcome is Outcome.ACCEPTED
 
 
+@pytest.mark.exhaustive
 def test_what_an_unhealthy_version_did_is_gone_and_the_old_one_goes_on(project: Project) -> None:
     before = project.ids
     trial = project.trial(replace(RULES, within_ms=0, steady_ms=10_000))
@@ -145,6 +151,7 @@ def test_what_an_unhealthy_version_did_is_gone_and_the_old_one_goes_on(project: 
     assert not [p for p in (project.folder / "out").rglob("*") if p.is_file() and p.name.startswith(".part")]
 
 
+@pytest.mark.exhaustive
 def test_a_trial_that_comes_to_its_end_or_is_stopped_counts(project: Project) -> None:
     trial = project.trial()
     with project.start(project.savepoint, trial, rate=1_000_000) as job:
@@ -153,6 +160,7 @@ def test_a_trial_that_comes_to_its_end_or_is_stopped_counts(project: Project) ->
     assert project.ids == list(range(ROWS))
 
 
+@pytest.mark.exhaustive
 def test_a_trial_that_somebody_has_ended_never_commits(project: Project) -> None:
     before = project.ids
     trial = project.trial()
@@ -165,3 +173,39 @@ def test_a_trial_that_somebody_has_ended_never_commits(project: Project) -> None
     with pytest.raises(JobFailedError, match="version 2 must not go on"):
         job.wait(60_000)
     assert project.ids == before
+
+
+@pytest.mark.soak
+def test_messages_of_kafka_are_held_back_too(tmp_path: Path, kafka: KafkaBroker) -> None:
+    topic = kafka.create_topic()
+    sink = (
+        f"connector: kafka, topic: {topic}, properties.bootstrap.servers: '{kafka.bootstrap}', format: json, "
+        f"sink.delivery-guarantee: exactly-once, sink.transactional-id-prefix: {topic}"
+    )
+    check_held_back(Project(tmp_path, sink, lambda: [json.loads(value)["id"] for value in kafka.values(topic)]))
+
+
+@pytest.mark.exhaustive
+def test_rows_of_a_database_are_held_back_too(tmp_path: Path, postgres: PostgresDatabase) -> None:
+    postgres.execute("CREATE TABLE out (id bigint)")
+    sink = (
+        f"connector: jdbc, url: '{postgres.jdbc_url}', table-name: out, username: {postgres.user}, "
+        f"password: '{postgres.password}', sink.delivery-guarantee: exactly-once"
+    )
+    check_held_back(Project(tmp_path, sink, lambda: [row[0] for row in postgres.execute("SELECT id FROM out")]))
+
+
+def check_held_back(project: Project) -> None:
+    """A version that is gone back from writes nothing, and the old one all."""
+    before = project.ids
+    assert before
+    trial = project.trial(replace(RULES, within_ms=0, steady_ms=10_000))
+    with project.start(project.savepoint, trial) as job:
+        checkpoints(job, 3)
+        trial.look(job)
+        job.wait(30_000)
+    trial.end("it is over")
+    assert (project.ids, project.phase) == (before, Phase.GOING_BACK)
+    with project.start(project.savepoint, rate=1_000_000) as job:
+        job.wait(60_000)
+    assert project.ids == list(range(ROWS))
