@@ -106,22 +106,7 @@ class JobRegistry:
         Raises:
             ClusterError: there is no folder that only this user can use.
         """
-        refusal: ClusterError | None = None
-        for folder in self._folders:
-            try:
-                _make_private(folder)
-                with _opened(folder) as handle:
-                    _write(handle, entry.job_id + _SUFFIX, json.dumps(asdict(entry)).encode())
-            except OSError as error:
-                refusal = refusal or _unusable(folder, error.strerror or str(error))
-            except ClusterError as error:
-                refusal = refusal or error
-            else:
-                return
-        raise refusal or ClusterError(
-            "there is no folder for running jobs",
-            hint="set HOME, or FLOWRUN_RUNTIME_DIR to a folder that is yours alone",
-        )
+        self._write(entry.job_id + _SUFFIX, json.dumps(asdict(entry)).encode())
 
     def remove(self, job_id: str) -> None:
         """Forget a job; no error if it is not there."""
@@ -135,18 +120,7 @@ class JobRegistry:
         Raises:
             ClusterError: there is no folder that only this user can use.
         """
-        refusal: ClusterError | None = None
-        for folder in self._folders:
-            try:
-                _make_private(folder)
-                with _opened(folder) as handle:
-                    _write(handle, name + _LEFT, content)
-                return
-            except OSError as error:
-                refusal = refusal or _unusable(folder, error.strerror or str(error))
-            except ClusterError as error:
-                refusal = refusal or error
-        raise refusal or ClusterError("there is no folder for running jobs", hint="set HOME, or FLOWRUN_RUNTIME_DIR")
+        self._write(name + _LEFT, content)
 
     def take(self, name: str) -> bytes | None:
         """What another process of this user has left under a name, which is gone then; None: nothing is there."""
@@ -182,6 +156,25 @@ class JobRegistry:
         if refusal is not None and not usable:
             raise refusal
         return tuple(sorted(found.values(), key=lambda e: (e.started_ms, e.job_id)))
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Write a private file into the first folder that can be used. Raises ClusterError: there is none."""
+        refusal: ClusterError | None = None
+        for folder in self._folders:
+            try:
+                _make_private(folder)
+                with _opened(folder) as handle:
+                    _write(handle, name, content)
+            except OSError as error:
+                refusal = refusal or _unusable(folder, error.strerror or str(error))
+            except ClusterError as error:
+                refusal = refusal or error
+            else:
+                return
+        raise refusal or ClusterError(
+            "there is no folder for running jobs",
+            hint="set HOME, or FLOWRUN_RUNTIME_DIR to a folder that is yours alone",
+        )
 
 
 def _make_private(folder: Path) -> None:

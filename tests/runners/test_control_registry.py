@@ -183,3 +183,13 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "flowrun").write_text("")
     with pytest.raises(ClusterError, match="Not a directory"):
         JobRegistry([tmp_path / "flowrun"]).add(entry())
+
+
+def test_what_one_process_leaves_another_takes_once(tmp_path: Path) -> None:
+    registry = JobRegistry([tmp_path / "run"])
+    assert registry.take("5f") is None
+    registry.leave("5f", b"secret")
+    (left,) = (tmp_path / "run").iterdir()
+    assert left.stat().st_mode & 0o077 == 0
+    assert registry.entries() == ()
+    assert (registry.take("5f"), registry.take("5f")) == (b"secret", None)
