@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.clusters import Session, session
-from tests.end_to_end.processes import started, wait_for
+from tests.end_to_end.processes import started
+from tests.end_to_end.processes import wait_for as wait_for_process
 from tests.end_to_end.running import json_rows
 
 SQL = """\
@@ -26,6 +29,11 @@ INSERT INTO found SELECT id, made(id) FROM ids;
 """
 MODULE = 'import flowrun\n\n\n@flowrun.udf(result="BIGINT")\ndef made(value: int) -> int:\n    return {body}\n'
 APPLY = ("apply", "ids.sql", "--yes", "--healthy-for", "200ms")
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait for what several starts of processes, one after the other, lead to."""
+    wait_for_process(condition, process, limit_s=120)
 
 
 def write(folder: Path, body: str) -> None:

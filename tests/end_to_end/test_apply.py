@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.conftest import Command
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import checkpoints, started
+from tests.end_to_end.processes import wait_for as wait_for_process
 from tests.end_to_end.running import json_rows
 
 PIPELINE = """\
@@ -36,6 +37,11 @@ sinks:
 """
 FAILS = "CAST(CONCAT('x', CAST(id AS STRING)) AS BIGINT)"
 APPLY = ("apply", "ids.yaml", "--yes", "--healthy-for", "200ms")
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait for what several starts of processes, one after the other, lead to."""
+    wait_for_process(condition, process, limit_s=120)
 
 
 def write(project: Path, version: object) -> None:
