@@ -109,6 +109,7 @@ class SubtaskDetails:
         back_pressured_ms_per_s: waiting for room downstream.
         gauges: of the subtask itself.
         operators: in the order of the chain.
+        rows: the last ones that it has sent to each exchange that somebody looks at, as JSON texts, the newest last.
     """
 
     subtask: int
@@ -128,6 +129,7 @@ class SubtaskDetails:
     back_pressured_ms_per_s: float = 0.0
     gauges: Mapping[str, float | int | None] = field(default_factory=dict)
     operators: tuple[OperatorMetrics, ...] = ()
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @record

@@ -188,6 +188,12 @@ class LocalTaskExecutor:
         if task is not None:
             task.notify_no_more_splits()
 
+    def sample_rows(self, attempt_id: str, vertex: ExecutionVertexId, exchange: str, for_ms: int) -> None:
+        """Have a subtask look at the rows that it sends to an exchange."""
+        sample = self._metrics.group(vertex.vertex_id, str(vertex.subtask)).row_sample(exchange)
+        if sample is not None and self._task(attempt_id) is not None:
+            sample.begin(for_ms)
+
     def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Have a source subtask take its snapshot and send the barrier."""
         task = self._task(attempt_id)

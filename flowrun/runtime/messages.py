@@ -234,6 +234,10 @@ class TaskExecutorGateway(Protocol):
         """Answer of a split request when the enumerator is exhausted."""
         ...
 
+    def sample_rows(self, attempt_id: str, vertex: ExecutionVertexId, exchange: str, for_ms: int) -> None:
+        """Have a subtask look at the rows that it sends to an exchange, for so long; 0: not any more."""
+        ...
+
     def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Have a source subtask take its snapshot and send the barrier. Ordered with `add_splits`."""
         ...

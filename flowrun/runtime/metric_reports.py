@@ -25,6 +25,7 @@ class ScopeReport:
         histograms: by name: how many values there were, and the recent ones.
         noted: what users are told at the end of the job.
         time: how the subtask has spent its time since its start; None: the scope is no subtask.
+        rows: the last ones of each exchange that somebody looks at, as JSON texts.
     """
 
     scope: Scope
@@ -33,6 +34,7 @@ class ScopeReport:
     histograms: Mapping[str, tuple[int, tuple[float, ...]]] = field(default_factory=dict)
     noted: str | None = None
     time: TimeUse | None = None
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @record
@@ -61,6 +63,7 @@ def read_report(registry: MetricRegistry) -> MetricsReport:
                 {name: (h.total, h.recent()) for name, h in group.histograms().items() if h.total},
                 group.noted,
                 None if use is None else use.total(),
+                group.sampled_rows(),
             )
         )
     return MetricsReport(tuple(scopes))
@@ -110,6 +113,7 @@ class MetricReports:
             self._gauges[key] = value
         for name, (total, recent) in report.histograms.items():
             group.histogram(name).replace(total, recent)
+        group.tell_rows(report.rows)
         if report.noted is not None:
             group.note(report.noted)
         if report.time is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import InternalError
+from flowrun.runtime.row_samples import RowSample
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +86,8 @@ class ScopedMetrics:
         self._metrics: dict[str, Metric] = {}
         self._families: dict[str, Callable[[], Mapping[str, float | int | None]]] = {}
         self._broken: set[str] = set()
+        self._samples: dict[str, RowSample] = {}
+        self._told_rows: Mapping[str, tuple[str, ...]] = {}
         self.noted: str | None = None
         """What users are told at the end of the job."""
 
@@ -110,6 +113,23 @@ class ScopedMetrics:
     def forget_gauge(self, name: str) -> None:
         """There is no such gauge any more."""
         self._metrics.pop(name, None)
+
+    def sample_rows(self, exchange: str, sample: RowSample) -> None:
+        """Register who looks at the rows of an exchange when somebody asks."""
+        self._samples[exchange] = sample
+
+    def row_sample(self, exchange: str) -> RowSample | None:
+        """Who looks at the rows that this subtask sends to an exchange; None: it runs in another process, or sends none there."""
+        return self._samples.get(exchange)
+
+    def tell_rows(self, rows: Mapping[str, tuple[str, ...]]) -> None:
+        """The subtask runs elsewhere, where these rows were looked at."""
+        self._told_rows = rows
+
+    def sampled_rows(self) -> dict[str, tuple[str, ...]]:
+        """The last rows of each exchange that is looked at, as JSON texts."""
+        here = {exchange: rows for exchange, sample in list(self._samples.items()) if (rows := sample.rows())}
+        return here or dict(self._told_rows)
 
     def note(self, text: str) -> None:
         """Tell users of something, once; later notes are dropped."""

@@ -12,6 +12,7 @@ from flowrun.api.source import Split
 from flowrun.core.elements import CheckpointBarrier
 from flowrun.core.recent_logs import RECENT_LOGS
 from flowrun.errors import ClusterError
+from flowrun.graph.execution_graph import ExecutionVertexId
 from flowrun.runtime.cluster.job_files import NO_FILES, JobFiles
 from flowrun.runtime.cluster.resource_manager import ConnectedWorker, ResourceManager
 from flowrun.runtime.cluster_messages import (
@@ -125,6 +126,10 @@ class JobWorkers:
     def notify_no_more_splits(self, attempt_id: str) -> None:
         """Tell a source subtask that no split will come."""
         self._tell(attempt_id, lambda tasks: tasks.notify_no_more_splits(attempt_id))
+
+    def sample_rows(self, attempt_id: str, vertex: ExecutionVertexId, exchange: str, for_ms: int) -> None:
+        """Have a subtask look at the rows that it sends to an exchange."""
+        self._tell(attempt_id, lambda tasks: tasks.sample_rows(attempt_id, vertex, exchange, for_ms))
 
     def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Have a source subtask take its snapshot and send the barrier."""

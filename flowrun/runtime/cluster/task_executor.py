@@ -16,7 +16,7 @@ from flowrun.core.elements import CheckpointBarrier
 from flowrun.core.log_context import log_for_job
 from flowrun.core.recent_logs import RECENT_LOGS
 from flowrun.errors import ConnectionOverError, InternalError
-from flowrun.graph.execution_graph import build_execution_graph
+from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.fingerprint import check_fingerprint
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runtime.cluster.job_files import FetchFile
@@ -346,6 +346,9 @@ class _Refusing:
         """There is none."""
 
     def notify_no_more_splits(self, attempt_id: str) -> None:
+        """There is none."""
+
+    def sample_rows(self, attempt_id: str, vertex: ExecutionVertexId, exchange: str, for_ms: int) -> None:
         """There is none."""
 
     def trigger_checkpoint(self, attempt_id: str, barrier: CheckpointBarrier) -> None:

@@ -76,7 +76,7 @@ class DetailsReader:
         state, subtask = execution.state, str(index)
         counts = self._status.subtask_counts(vertex, subtask)
         watermark = self._status.watermark(vertex, subtask)
-        use = self._status.time_use(vertex, subtask)
+        use, own = self._status.time_use(vertex, subtask), self._metrics.group(vertex.vertex_id, subtask)
         operators = [
             (o.operator_id, self._metrics.group(vertex.vertex_id, subtask, o.operator_id)) for o in vertex.operators
         ]
@@ -93,8 +93,9 @@ class DetailsReader:
             busy_ms_per_s=use[0],
             idle_ms_per_s=use[1],
             back_pressured_ms_per_s=use[2],
-            gauges=self._metrics.group(vertex.vertex_id, subtask).gauges(),
+            gauges=own.gauges(),
             operators=tuple(OperatorMetrics(i, group.counters(), group.gauges()) for i, group in operators),
+            rows=own.sampled_rows(),
         )
 
 

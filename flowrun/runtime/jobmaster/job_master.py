@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
-from flowrun.errors import FlowrunError, InternalError
+from flowrun.errors import FlowrunError, InternalError, StateError
 from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
@@ -185,6 +185,17 @@ class JobMaster:
         if stop:
             self._mailbox.put(lambda: self._driver.handle(events.StopAwaited()), Priority.URGENT)
         return ticket
+
+    def sample_rows(self, exchange: str, for_ms: int) -> None:
+        """Have the last rows of an exchange kept for so long; `details` has them. Done soon.
+
+        Raises:
+            StateError: the job has no such exchange.
+        """
+        known = {result.data_set_id for vertex in self.job_graph.vertices for result in vertex.results}
+        if exchange not in known:
+            raise StateError(f"the job has no exchange {exchange}", hint="its graph lists those that it has")
+        self._mailbox.put(lambda: self._tasks.sample_rows(exchange, for_ms))
 
     def release_commits(self) -> None:
         """What was held back counts from now on; see `JobStateOptions.hold`. Done soon; harmless if nothing is held back."""

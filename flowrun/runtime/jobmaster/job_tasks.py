@@ -133,6 +133,13 @@ class JobTasks:
         else:
             self.executor.add_splits(answer.attempt_id, (answer.split,))
 
+    def sample_rows(self, exchange: str, for_ms: int) -> None:
+        """Have every running subtask that writes to an exchange look at the rows."""
+        for execution in self._executions:
+            partitions = self._graph.vertex(execution.vertex).partitions
+            if execution.state in _TOLD and any(p.id.data_set_id == exchange for p in partitions):
+                self.executor.sample_rows(execution.attempt_id, execution.vertex, exchange, for_ms)
+
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """Have every running source subtask take its snapshot."""
         for execution in self._executions:

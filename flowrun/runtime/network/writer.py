@@ -7,6 +7,7 @@ from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, Waterma
 from flowrun.runtime.network.key_sample import KeySample
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import BroadcastSelector, ChannelSelector
+from flowrun.runtime.row_samples import RowSample
 
 
 class RecordWriter:
@@ -17,6 +18,7 @@ class RecordWriter:
         partition: gets them.
         records_out: counts them.
         sample: sees them, if they are dealt by key.
+        rows: sees them while somebody looks at the job's rows.
     """
 
     def __init__(
@@ -25,11 +27,13 @@ class RecordWriter:
         partition: ResultPartition,
         records_out: Counter,
         sample: KeySample | None = None,
+        rows: RowSample | None = None,
     ) -> None:
         self._selector = selector
         self._broadcasts = isinstance(selector, BroadcastSelector)
         self._records_out = records_out
         self._sample = sample
+        self._rows = rows
         self.partition = partition
         self._next_marker = 0
 
@@ -42,6 +46,8 @@ class RecordWriter:
         self._records_out.inc(batch.num_rows)
         if self._sample is not None:
             self._sample.look(batch.columns)
+        if self._rows is not None and self._rows.is_on:
+            self._rows.look(batch)
         if self._broadcasts:
             self.partition.broadcast(batch)
         else:

@@ -17,6 +17,7 @@ from flowrun.runtime.network.key_sample import HEAVY_KEYS, KeySample
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import create_selector
 from flowrun.runtime.network.writer import RecordWriter
+from flowrun.runtime.row_samples import RowSample
 from flowrun.runtime.task.cancellation import Cancellation
 from flowrun.runtime.task.chain import ChainEnvironment, OperatorChain
 from flowrun.runtime.task.checkpoints import TaskCheckpoints
@@ -151,5 +152,7 @@ def _create_writers(
         if isinstance(planned.partitioner, KeyGroupPartitioner) and planned.subpartitions > 1:
             sample = KeySample(planned.partitioner.keys, clock)
             metrics.gauge_family(f"{HEAVY_KEYS}.{planned.id.data_set_id}", sample.heaviest)
-        writers.append(RecordWriter(selector, partition, records_out, sample))
+        rows = RowSample(clock)
+        metrics.sample_rows(planned.id.data_set_id, rows)
+        writers.append(RecordWriter(selector, partition, records_out, sample, rows))
     return writers
