@@ -134,13 +134,30 @@ class OrderRequest:
         """The order. Raises ValueError: its parts do not fit together.
 
         >>> OrderRequest("stop", drain=True).order()
-        Order(kind='stop', directory=None, drain=True, parallelism=None)
+        Order(kind='stop', directory=None, drain=True, parallelism=None, exchange=None, seconds=0)
         """
         if self.kind == "rescale" and self.parallelism is None:
             raise ValueError("'parallelism' says to what a rescale takes the job")
         if self.kind != "rescale" and self.parallelism is not None:
             raise ValueError("'parallelism' goes with rescale")
         return Order(self.kind, self.directory, self.drain, self.parallelism)
+
+
+@record
+class SampleRequest:
+    """Whose last rows somebody wants to see: the subtasks of the vertex that writes them have them in their `rows`.
+
+    Attributes:
+        exchange: its id, as the graph has it.
+        seconds: for how long; 0: not any more.
+    """
+
+    exchange: Text
+    seconds: Annotated[int, Meta(ge=0, le=300)] = 30
+
+    def order(self) -> Order:
+        """The order."""
+        return Order("sample", exchange=self.exchange, seconds=self.seconds)
 
 
 @record

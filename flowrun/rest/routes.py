@@ -127,6 +127,10 @@ def _place(call: Call) -> answers.OrderPlaced:
     return answers.OrderPlaced(call.job.place(order))
 
 
+def _sample(call: Call) -> answers.OrderPlaced:
+    return answers.OrderPlaced(call.job.place(call.body_as(answers.SampleRequest).order()))
+
+
 def _order(call: Call) -> answers.OrderAnswer:
     job, number = call.job, call.path["order"]
     answer = job.answer(number)
@@ -221,6 +225,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "POST", f"{_JOB}/orders", "Take a savepoint, stop, cancel or rescale a job.", _place, answers.OrderPlaced,
         takes=answers.OrderRequest, status=202, fails=(404, 409, 503),
+    ),
+    Route(
+        "POST", f"{_JOB}/samples", "Keep the last rows of an exchange for a while.", _sample, answers.OrderPlaced,
+        takes=answers.SampleRequest, status=202, fails=(404, 409, 503),
     ),
     Route("GET", f"{_JOB}/orders/{{order}}", "What became of an order.", _order, answers.OrderAnswer, fails=_OF_A_JOB),
 )  # fmt: skip

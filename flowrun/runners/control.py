@@ -57,6 +57,8 @@ class ControllableJob(Protocol):
 
     def rescale(self, parallelism: int) -> Ticket: ...
 
+    def sample_rows(self, exchange: str, for_ms: int) -> None: ...
+
 
 class HostedJob(ControllableJob, Protocol):
     """A job of this process."""
@@ -70,16 +72,20 @@ class Order:
     """What somebody asks of a job.
 
     Attributes:
-        kind: `savepoint`, `stop`, `cancel` or `rescale`.
+        kind: `savepoint`, `stop`, `cancel`, `rescale` or `sample`.
         directory: for savepoints; None: the job's default. A `stop` without one ends with a checkpoint.
         drain: `stop` lets event time end, so that open windows fire.
         parallelism: to which `rescale` takes the job.
+        exchange: whose last rows `sample` keeps, so that the job's details have them.
+        seconds: for how long; 0: not any more.
     """
 
     kind: str
     directory: str | None = None
     drain: bool = False
     parallelism: int | None = None
+    exchange: str | None = None
+    seconds: int = 0
 
 
 class JobControl:
@@ -192,6 +198,8 @@ class JobControl:
             raise StateError(f"the job is over: it is {state.value}")
         if order.kind == "cancel":
             self._job.cancel()
+        elif order.exchange is not None:
+            self._job.sample_rows(order.exchange, order.seconds * 1000)
         elif order.parallelism is not None:
             ticket = self._job.rescale(order.parallelism)
         elif order.kind == "savepoint":
@@ -205,7 +213,7 @@ class JobControl:
         with self._changed:
             self._numbers += 1
             number = str(self._numbers)
-            self._orders[number] = _Placed(order, ticket, self._clock.monotonic_ns())
+            self._orders[number] = _Placed(order, ticket, self._clock.monotonic_ns(), order.exchange is not None)
             self._make_room()
         return number
 
@@ -228,14 +236,17 @@ class JobControl:
                 self._orders[number].is_delivered = True
                 self._changed.notify_all()
 
-    def linger(self) -> None:
+    def linger(self, *, watchers: bool = True) -> None:
         """Wait until everybody who asked has the answer, at most `LINGER_MS` after the last question of each.
 
         Pages that show the job ask each second: they are to see how it ended, so the first that does has the others time to ask, too.
+
+        Args:
+            watchers: whether to wait for those; not if somebody else can tell them.
         """
         began = self._clock.monotonic_ns()
         with self._changed:
-            watched = self._watched_ns is not None and began - self._watched_ns < LINGER_MS * 1_000_000
+            watched = watchers and self._watched_ns is not None and began - self._watched_ns < LINGER_MS * 1_000_000
             while True:
                 now = self._clock.monotonic_ns()
                 open_ms = [LINGER_MS - (now - p.asked_ns) / 1e6 for p in self._orders.values() if not p.is_delivered]
@@ -259,7 +270,7 @@ class JobControl:
             except StateError as error:
                 return {"state": "failed", "message": error.message, "hint": error.hint}
         state = self._job.status().state
-        if placed.order.kind not in ("savepoint", "rescale") and not state.is_terminal:
+        if placed.order.kind not in ("savepoint", "rescale", "sample") and not state.is_terminal:
             return {"state": "pending", "path": path}
         return {"state": "done", "path": path or None, "job_state": state.value}
 

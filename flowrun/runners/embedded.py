@@ -89,6 +89,14 @@ class LocalJob:
         """The job in full, subtask by subtask, now or at its end."""
         return self._job_master.details()
 
+    def sample_rows(self, exchange: str, for_ms: int) -> None:
+        """Keep the last rows of an exchange for so long, so that `details` has them.
+
+        Raises:
+            StateError: the job has no such exchange.
+        """
+        self._job_master.sample_rows(exchange, for_ms)
+
     @property
     def checkpoint_root(self) -> str | None:
         """The job's folder of checkpoints, from which it can be resumed once there is one; None if it takes none."""

@@ -187,6 +187,12 @@ class RescalableJob:
                 request.place(self._present)
         return request
 
+    def sample_rows(self, exchange: str, for_ms: int) -> None:
+        """See `LocalJob.sample_rows`."""
+        with self._changed:
+            present = self._present
+        present.sample_rows(exchange, for_ms)
+
     def stop(self, drain: bool = False) -> None:
         """See `LocalJob.stop`."""
         with self._changed:

@@ -96,6 +96,9 @@ class FakeJob:
         self.asked.append(("cancel",))
         self.state = JobState.CANCELED
 
+    def sample_rows(self, exchange: str, for_ms: int) -> None:
+        self.asked.append(("sample", exchange, for_ms))
+
     def rescale(self, parallelism: int) -> FakeTicket:
         self.asked.append(("rescale", parallelism))
         if self.refusal is not None:

@@ -70,13 +70,13 @@ def address_of(entry: JobEntry) -> str:
 
 
 @contextmanager
-def run_shown(folder: Path, text: str, name: str = "shop.sql") -> Iterator[ShownJob]:
+def run_shown(folder: Path, text: str, name: str = "shop.sql", workers: int = 0) -> Iterator[ShownJob]:
     """Run a pipeline by `flowrun run` until the block ends; its state is below `folder`."""
     folder.mkdir(exist_ok=True)
     file, runtime = folder / name, folder / "run"
     file.write_text(text.replace("{state}", str(folder / "state")), encoding="utf-8")
     environment = {**os.environ, "FLOWRUN_RUNTIME_DIR": str(runtime)}
-    command = [sys.executable, "-m", "flowrun", "run", "--workers", "0", "--quiet", name]
+    command = [sys.executable, "-m", "flowrun", "run", "--workers", str(workers), "--quiet", name]
     with (folder / "run.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:

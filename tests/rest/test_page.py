@@ -101,6 +101,21 @@ def test_lines_of_the_text_lead_to_vertices_and_back(browser: Browser, shop: Sho
     assert browser.problems() == []
 
 
+def test_the_last_rows_of_an_edge_are_shown_when_somebody_asks(browser: Browser, shop: ShownJob) -> None:
+    browser.open(shop.address)
+    browser.see("shop revenue")
+    browser.click("[aria-label*='payments'][data-vertex]")
+    browser.wait("document.querySelector('.rows-button')")
+    assert not browser.run("return document.querySelector('.sampled')"), "rows are not shown unless somebody asks"
+    browser.click(".rows-button")
+    browser.wait("/\"paid\":[0-9.]+/.test(document.querySelector('.sampled')?.innerText)")
+    before = browser.run("return document.querySelector('.sampled').innerText")
+    browser.wait("document.querySelector('.sampled')?.innerText !== arguments[0]", before)
+    browser.click(".rows-button")
+    browser.wait("!document.querySelector('.sampled')")
+    assert browser.problems() == []
+
+
 def test_all_is_done_by_keys(browser: Browser, shop: ShownJob) -> None:
     browser.open(shop.address)
     browser.see("shop revenue")

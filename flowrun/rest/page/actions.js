@@ -8,6 +8,7 @@ import { nextTheme } from "./shell.js";
 import { showLine } from "./text_view.js";
 
 const ORDER_MS = 400;
+const SAMPLE_S = 30;
 const NEWS_MS = 8_000;
 const ENDED = { stop: "The job's process has ended", cancel: "The job's process has ended" };
 const WORDS = {
@@ -62,6 +63,13 @@ export function actions(state, change, watch) {
       if (state.route.tab !== "graph") act.open("graph");
       if (from !== "text") soon(() => showPanel());
       else soon(() => showLine(state.job, id));
+    },
+    /** Have the last rows of an exchange shown, or none with null; asked for again as long as they are shown. */
+    sample(exchange) {
+      const before = state.sampled;
+      change((s) => (s.sampled = exchange));
+      if (before && before !== exchange) watch.sample(before, 0);
+      if (exchange) watch.sample(exchange, SAMPLE_S);
     },
     light: (id) => change((s) => (s.lit = id)),
     focus: (id) => {
@@ -121,7 +129,7 @@ export function actions(state, change, watch) {
       s.settings = { state: "loading", groups: [], message: "" };
       s.findings = { state: "loading", summary: "", list: [], message: "" };
       s.log = { state: "loading", lines: [], message: "", follows: true };
-      s.selected = s.lit = s.opened = s.dialog = null;
+      s.selected = s.lit = s.sampled = s.opened = s.dialog = null;
       s.graph = { ...s.graph, moved: null, focus: null };
       s.connection = { state: "loading", seenMs: null, message: "" };
     },

@@ -34,6 +34,7 @@ const state = {
   side: "text",
   selected: null,
   lit: null,
+  sampled: null,
   opened: null,
   dialog: null,
   stopHow: null,

@@ -61,13 +61,7 @@ export function jobOf(details, known, before = null) {
     settings: details.settings,
     vertices,
     byId,
-    edges: details.exchanges.map((e) => ({
-      ...edgeOf(e, byId),
-      heavyKeys: heavyKeysOf(
-        e.exchange_id,
-        details.vertices.find((v) => v.status.vertex_id === e.source)?.subtasks ?? [],
-      ),
-    })),
+    edges: details.exchanges.map((e) => edgeOf(e, byId, details.vertices)),
     checkpoints,
     failures: failuresOf(details),
     lines: linesOf(vertices),
@@ -240,7 +234,8 @@ function loadOf({ busy, backPressured }) {
   return busy < 0.01 ? "idle" : "busy";
 }
 
-function edgeOf(given, byId) {
+function edgeOf(given, byId, vertices) {
+  const subtasks = vertices.find((v) => v.status.vertex_id === given.source)?.subtasks ?? [];
   const writer = byId.get(given.source)?.operators.find((o) => o.id === given.operator_id);
   return {
     id: `${given.exchange_id}:${given.target}:${given.input_index}`,
@@ -251,6 +246,8 @@ function edgeOf(given, byId) {
     describes: `${given.partitioner}, ${given.kind}`,
     columns: given.columns,
     rate: writer?.rateOut ?? null,
+    heavyKeys: heavyKeysOf(given.exchange_id, subtasks),
+    rows: subtasks.flatMap((s) => (s.rows[given.exchange_id] ?? []).map((text) => ({ subtask: s.subtask, text }))),
   };
 }
 

@@ -242,7 +242,9 @@ function exchanges(vertex, state, act) {
           ),
           h("span.tag", { title: plain(edge.describes, 400) }, plain(edge.describes, 60)),
           edge.rate !== null && h("span.figure-cell", null, rate(edge.rate)),
+          rowsButton(edge, state, act),
           heavyKeys(edge),
+          state.sampled === edge.exchange && sampledRows(edge),
         );
       }),
     ),
@@ -258,5 +260,36 @@ function heavyKeys({ heavyKeys: keys }) {
     null,
     "Heaviest keys: ",
     heavy.map(({ key, share }, i) => [i ? ", " : "", h("bdi", null, plain(key, 100)), ` (${percent(share)})`]),
+  );
+}
+
+/** Shows the last rows of an edge, or not any more: the job keeps them only while somebody looks. */
+function rowsButton(edge, state, act) {
+  const isOn = state.sampled === edge.exchange;
+  return h(
+    "button.rows-button",
+    {
+      type: "button",
+      "aria-pressed": String(isOn),
+      disabled: state.connection.state !== "live",
+      title: "The last rows that each subtask has sent over this edge",
+      on: { click: () => act.sample(isOn ? null : edge.exchange) },
+    },
+    isOn ? "Hide rows" : "Rows",
+  );
+}
+
+function sampledRows({ rows }) {
+  if (!rows.length) return h("p.quiet.sampled", { role: "status" }, "Waiting for rows …");
+  return h(
+    "div.sampled",
+    { tabindex: "0", role: "region", "aria-label": "The last rows of this edge" },
+    h(
+      "ol",
+      null,
+      rows.map(({ subtask, text }) =>
+        h("li", null, h("small", null, `${subtask} `), h("bdi", null, plain(text, 2500))),
+      ),
+    ),
   );
 }

@@ -19,6 +19,7 @@ const MOST_LINES = 1_000;
  */
 export function following(state, change) {
   let running = [];
+  let sampling = null;
 
   const start = (asks, everyMs) => running.push(poll(() => reported(asks), everyMs));
   const reported = async (asks) => {
@@ -130,7 +131,24 @@ export function following(state, change) {
     }, LOG_MS);
   };
 
-  return { begin, now: () => running.forEach((one) => one.now()) };
+  /** Keep the last rows of an exchange for some seconds, and longer while they are shown. */
+  const sample = async (exchange, seconds) => {
+    clearTimeout(sampling);
+    const body = { exchange, seconds };
+    try {
+      await ask(path`/v1/jobs/${state.route.job}/samples`, { method: "POST", body });
+    } catch (error) {
+      if (error.kind !== "unreachable") change((s) => (s.sampled = null));
+    }
+    if (!seconds) return;
+    sampling = setTimeout(() => {
+      const isShown = state.sampled === exchange && !document.hidden && !state.job?.isOver;
+      if (isShown) sample(exchange, seconds);
+      else change((s) => (s.sampled = s.sampled === exchange ? null : s.sampled));
+    }, seconds * 800);
+  };
+
+  return { begin, sample, now: () => running.forEach((one) => one.now()) };
 }
 
 function takeText({ text, file, language }) {

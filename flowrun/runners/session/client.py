@@ -238,6 +238,10 @@ class ClusterJob:
         self._orders.put((Order("rescale", parallelism=parallelism), ticket))
         return ticket
 
+    def sample_rows(self, exchange: str, for_ms: int) -> None:
+        """See `LocalJob.sample_rows`."""
+        self._orders.put((Order("sample", exchange=exchange, seconds=for_ms // 1000), None))
+
     def stop(self, drain: bool = False) -> None:
         """See `LocalJob.stop`."""
         self._orders.put((Order("stop", None, drain), None))

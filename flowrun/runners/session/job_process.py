@@ -200,7 +200,7 @@ class _JobProcess:
     def linger(self) -> None:
         """Wait a moment for those who have asked for something, so that they hear what became of it."""
         if self._control is not None:
-            self._control.linger()
+            self._control.linger(watchers=False)  # the dispatcher tells how it ended
 
     # ---- inside
 
