@@ -115,6 +115,28 @@ def test_folders_are_columns(flowrun: Command) -> None:
     assert found == [{"n": 1, "day": "2024-01-01", "region": 7}, {"n": 2, "day": "2024-01-02", "region": 8}]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_project_of_data_runs_and_passes_its_test(
+    flowrun: Command, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    rows = [
+        {"id": i, "a b": random_value(chance, 2), "at": f"2024-01-01 10:00:{i:02d}", "é": random_value(chance, 1)}
+        for i in range(20)
+    ]
+    write_lines("data/rows.json", rows)
+    made = flowrun("init", "project", "--from", "data/rows.json")
+    assert made.code == 0, made.err
+    monkeypatch.chdir("project")
+    assert flowrun("validate", "pipeline.yaml").code == 0
+    tested = flowrun("test")
+    assert tested.code == 0, tested.out + tested.err
+    ran = flowrun("run", "pipeline.yaml", "--quiet")
+    assert ran.code == 0, ran.err
+    assert len(ran.out.splitlines()) >= 20
+    assert flowrun("init", ".", "--from", "../data/rows.json").code == 2
+
+
 def test_an_existing_file_is_not_overwritten(flowrun: Command) -> None:
     write_lines("a.json", [{"n": 1}])
     Path("made.yaml").write_text("mine")
