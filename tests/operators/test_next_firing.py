@@ -8,6 +8,7 @@ from flowrun.operators.timed.assigners import TumblingSlices
 from flowrun.testing.harness import OperatorHarness
 from tests.operators.joins import test_temporal_join as temporal
 from tests.operators.joins import test_window_join as window
+from tests.operators.ranking import test_deduplicate as deduplicate
 from tests.operators.windows.slices.test_slice_stories import COUNT, push
 from tests.operators.windows.slices.test_slice_window import factory
 from tests.operators.windows.streams import INPUT
@@ -55,3 +56,17 @@ def test_the_windows_of_a_join_wait_like_others() -> None:
     harness = window.harness(window.factory())
     window.push(harness, 0, ("a", 0, 10, 1))
     assert harness.metrics.value(NEXT_EVENT_TIME_FIRING) == 9
+
+
+def test_the_first_row_of_a_key_waits_for_its_time() -> None:
+    recipe = deduplicate.factory(last=False, by_time=True)
+    harness = OperatorHarness(recipe, schema=deduplicate.VISITS)
+    assert harness.metrics.value(NEXT_EVENT_TIME_FIRING) is None
+    deduplicate.push(harness, ("a", 1, 40), ("b", 2, 20), ("a", 3, 30))
+    assert harness.metrics.value(NEXT_EVENT_TIME_FIRING) == 20
+    restored = OperatorHarness.restore(recipe, [harness.snapshot()], schema=deduplicate.VISITS)
+    assert restored.metrics.value(NEXT_EVENT_TIME_FIRING) == 20
+    harness.watermark(20)
+    assert harness.metrics.value(NEXT_EVENT_TIME_FIRING) == 30
+    harness.watermark(30)
+    assert harness.metrics.value(NEXT_EVENT_TIME_FIRING) is None

@@ -21,8 +21,8 @@ import pyarrow as pa
 from flowrun.api.operator import OperatorContext, Output
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.arrays import Bools, Integers
-from flowrun.core.elements import RecordBatch, timestamps_from_column
-from flowrun.core.semantics import SortKey
+from flowrun.core.elements import MAX_TIMESTAMP, RecordBatch, timestamps_from_column
+from flowrun.core.semantics import SortKey, TimeDomain
 from flowrun.errors import InternalError
 from flowrun.operators.base import AbstractOperator
 from flowrun.operators.data_errors import required_times
@@ -30,6 +30,7 @@ from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.key_rows import NOWHERE, NUM_RECORDS_EXPIRED, NUM_STATE_ROWS, WRITTEN, KeyRows
 from flowrun.operators.keyed.key_slots import LocatedKeys
 from flowrun.operators.keyed.state_arrays import extended
+from flowrun.operators.next_firing import show_next_firing
 from flowrun.operators.ranking.factories import EVENT_TIME, ROWS, SENT, DeduplicateFactory
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.timed.event_rows import LATE_RECORDS_DROPPED, MAX_OUTPUT_ROWS
@@ -46,6 +47,7 @@ class DeduplicateOperator(AbstractOperator):
         self._order = RowOrder(factory.input_schema, time)
         self._times: Integers = np.zeros(0, np.int64)  # code of the time of the row of each slot
         self._waiting: Integers = np.zeros(0, np.int64)  # slots whose row was not sent yet, ascending
+        self._first_waiting = MAX_TIMESTAMP  # no later than the time of the first of these rows
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """Keep context and output."""
@@ -62,6 +64,7 @@ class DeduplicateOperator(AbstractOperator):
         self._store = self._rows.store
         if self._factory.waits:
             self._late = context.metrics.counter(LATE_RECORDS_DROPPED)
+            show_next_firing(context, self._next_firing, TimeDomain.EVENT)
 
     # ---- state
 
@@ -77,6 +80,8 @@ class DeduplicateOperator(AbstractOperator):
             self._times[slots] = self._order.codes(times, len(numbers))[0]
         if self._factory.waits:
             self._waiting = np.sort(slots[self._store.counter(SENT)[numbers] == 0])
+            if len(self._waiting):
+                self._first_waiting = int(self._waiting_times().min())
 
     def snapshot_state(self, checkpoint_id: int) -> OperatorSnapshot:
         """The rows that changed since the last snapshot."""
@@ -101,7 +106,9 @@ class DeduplicateOperator(AbstractOperator):
         """The rows that are not late."""
         assert self._factory.time is not None
         times = required_times(batch.columns, self._factory.time, self.context.name)
-        late = times.to_numpy() < self.current_watermark
+        instants = times.to_numpy()
+        late = instants < self.current_watermark
+        self._first_waiting = min(self._first_waiting, int(instants[~late].min(initial=MAX_TIMESTAMP)))
         if not late.any():
             return batch
         self._late.inc(int(np.count_nonzero(late)))
@@ -148,14 +155,22 @@ class DeduplicateOperator(AbstractOperator):
         else:
             self.output.emit(self._ranked(taken))
 
+    def _waiting_times(self) -> Integers:
+        assert self._factory.time is not None
+        columns = self._store.take_columns(self._rows.numbers(self._waiting), [self._factory.time])
+        times: Integers = timestamps_from_column(columns[0]).to_numpy()
+        return times
+
+    def _next_firing(self) -> int | None:
+        return self._first_waiting if len(self._waiting) and self._first_waiting != MAX_TIMESTAMP else None
+
     def on_watermark(self, timestamp: int) -> None:
         """Send the first rows that the watermark has reached, in order of time."""
         if not len(self._waiting):
             return
-        assert self._factory.time is not None
-        numbers = self._rows.numbers(self._waiting)
-        times = timestamps_from_column(self._store.take_columns(numbers, [self._factory.time])[0]).to_numpy()
+        numbers, times = self._rows.numbers(self._waiting), self._waiting_times()
         due = times <= timestamp
+        self._first_waiting = int(times[~due].min(initial=MAX_TIMESTAMP))
         if not due.any():
             return
         self._waiting = self._waiting[~due]
