@@ -12,7 +12,9 @@ import yaml
 from flowrun.frontend.pipeline_tests.declaration import TESTS as TESTS_DECLARATION
 from flowrun.frontend.yaml.declaration.json_schema import DIALECT, json_schema, schema_of
 
-FILES = sorted((Path(__file__).parents[3] / "pipelines").rglob("*.yaml"))
+FILES = sorted(
+    p for p in (Path(__file__).parents[3] / "pipelines").rglob("*.yaml") if not p.name.endswith(".test.yaml")
+)
 TESTS = [p for p in FILES if p.name.endswith(".test.yaml")]
 PIPELINES = [p for p in FILES if p not in TESTS]
 VALID = """
