@@ -7,7 +7,7 @@ This is the part that knows nothing of HTTP; `flowrun.rest` lets others reach it
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flowrun.core.clock import Clock
 from flowrun.core.recent_logs import RECENT_LOGS, LogLines
@@ -15,8 +15,10 @@ from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobEntry
-from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobStatus
+
+if TYPE_CHECKING:
+    from flowrun.runtime.job_details import JobDetails
 
 MOST_REQUESTS = 256
 """Answers that are remembered for those who asked; the oldest that is answered makes room."""

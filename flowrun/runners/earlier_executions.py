@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.runtime.checkpoint.events import CheckpointsStatus
 from flowrun.runtime.checkpoint.records import CheckpointRecord
-from flowrun.runtime.job_details import FailureRecord, JobDetails, SubtaskDetails
 from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus
+
+if TYPE_CHECKING:
+    from flowrun.runtime.job_details import FailureRecord, JobDetails, SubtaskDetails
 
 _SHOWN_CHECKPOINTS = 10
 _RECORDED = 100

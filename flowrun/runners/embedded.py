@@ -18,7 +18,6 @@ from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import InternalError, PipelineError, StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
-from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
@@ -30,6 +29,7 @@ from flowrun.runtime.watchdog.job_board import JobBoard
 
 if TYPE_CHECKING:
     from flowrun.datastream.environment import StreamExecutionEnvironment
+    from flowrun.runtime.job_details import JobDetails
 
 __all__ = [
     "EmbeddedExecutor",

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.record import record
@@ -28,11 +29,13 @@ from flowrun.runners.earlier_executions import EarlierExecutions
 from flowrun.runners.embedded import JobStateOptions, LocalJob
 from flowrun.runners.snapshot_requests import RequestedSnapshot
 from flowrun.runtime.cluster_messages import JobText
-from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from flowrun.state.checkpoints import PipelineText
+
+if TYPE_CHECKING:
+    from flowrun.runtime.job_details import JobDetails
 
 MOST_RESTARTS = 3
 """An execution that failed so often before all its subtasks ran will not come up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from flowrun.core.clock import Clock
 from flowrun.graph.execution_graph import ExecutionGraph
@@ -11,7 +12,6 @@ from flowrun.runtime.checkpoint.events import SnapshotRequested
 from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator
-from flowrun.runtime.jobmaster.details import DetailsReader
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.hooks import MasterHook, MasterHooks
 from flowrun.runtime.jobmaster.job_master import JobMaster, JobMasterParts
@@ -33,6 +33,9 @@ from flowrun.runtime.mailbox import Mail
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.slot_messages import SlotProvider
 from flowrun.runtime.timers import TimerThread
+
+if TYPE_CHECKING:
+    from flowrun.runtime.jobmaster.details import DetailsReader
 
 
 def create_job_master(
@@ -134,13 +137,19 @@ def create_job_master(
         io=threads.io(f"flowrun-checkpoints-{job_graph.name}", post),
     )
     status = StatusReader(graph, executions, metrics, clock)
+
+    def details() -> DetailsReader:
+        from flowrun.runtime.jobmaster.details import DetailsReader  # nobody looks into most jobs
+
+        return DetailsReader(graph, executions, metrics, status, clock)
+
     parts = JobMasterParts(
         graph=graph,
         main=main,
         driver=driver,
         slots=SlotRequests(job_id, job_graph.name, slots, timers, settings.slots.request_timeout_ms, post),
         status=status,
-        details=DetailsReader(graph, executions, metrics, status, clock),
+        details=details,
         tasks=tasks,
         sources=sources,
         commits=commits,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
-from flowrun.runtime.job_details import FailureRecord, RestartedSubtasks
 from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.failure import place_of_failure
 from flowrun.runtime.jobmaster.repeated_failures import forget_frames
 from flowrun.runtime.jobmaster.scheduler_events import LocatedFailure
 from flowrun.runtime.messages import LOCAL_WORKER
 from flowrun.runtime.rpc.error_values import error_to_value
+
+if TYPE_CHECKING:
+    from flowrun.runtime.job_details import FailureRecord
 
 PAST_FAILURES = 5
 """How many earlier failures the final error tells of."""
@@ -56,6 +59,8 @@ class FailureLog:
         why_failed: str | None = None,
     ) -> None:
         """A failure is known, and what comes of it; see `FailureRecord`."""
+        from flowrun.runtime.job_details import FailureRecord, RestartedSubtasks  # most jobs never fail
+
         grouped: dict[str, list[int]] = {}
         for vertex in sorted(restarted):
             grouped.setdefault(vertex.vertex_id, []).append(vertex.subtask)

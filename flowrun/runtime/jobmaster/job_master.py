@@ -10,6 +10,8 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
 
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
@@ -18,13 +20,11 @@ from flowrun.graph.execution_graph import ExecutionGraph
 from flowrun.runtime.checkpoint.events import CheckpointsStatus, JobIsInterrupted, JobIsRunning, SubtaskFinished
 from flowrun.runtime.checkpoint.events import SubtaskAcknowledged as Acknowledged
 from flowrun.runtime.checkpoint.events import SubtaskDeclined as Declined
-from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster import scheduler_events as events
 from flowrun.runtime.jobmaster.checkpoint_outcomes import CheckpointOutcomes
 from flowrun.runtime.jobmaster.checkpoint_runner import CheckpointRunner
 from flowrun.runtime.jobmaster.commits import CommitCoordinator, CommitError
-from flowrun.runtime.jobmaster.details import DetailsReader
 from flowrun.runtime.jobmaster.failure import job_failure, secondary_notes
 from flowrun.runtime.jobmaster.final_commit import FinalCommit
 from flowrun.runtime.jobmaster.job_state import OpenedState, RestorePoint
@@ -51,6 +51,10 @@ from flowrun.runtime.messages import (
 from flowrun.runtime.slot_messages import SlotAnswer, SlotsGranted
 from flowrun.runtime.timers import TimerThread
 
+if TYPE_CHECKING:
+    from flowrun.runtime.job_details import JobDetails
+    from flowrun.runtime.jobmaster.details import DetailsReader
+
 HOST_RETURNS_WITHIN_MS = 4_000
 """How long a host without workers is waited for, if it has partitions: its next worker takes a second or two."""
 
@@ -67,7 +71,7 @@ class JobMasterParts:
         driver: of the scheduler.
         slots: asks for slots.
         status: reads how the job stands.
-        details: reads it in full.
+        details: makes what reads it in full, when somebody asks.
         tasks: the subtasks as the job master reaches them.
         sources: the split enumerators.
         commits: the committers of the sinks.
@@ -83,7 +87,7 @@ class JobMasterParts:
     driver: SchedulerDriver
     slots: SlotRequests
     status: StatusReader
-    details: DetailsReader
+    details: Callable[[], DetailsReader]
     tasks: JobTasks
     sources: JobSources
     commits: CommitCoordinator
@@ -135,7 +139,7 @@ class JobMaster:
         self._scheduler = parts.driver.scheduler
         self._slots = parts.slots
         self._status = parts.status
-        self._details = parts.details
+        self._details = cache(parts.details)
         self._tasks = parts.tasks
         self._sources = parts.sources
         self._commits = parts.commits
@@ -232,7 +236,7 @@ class JobMaster:
 
     def details(self) -> JobDetails:
         """The job in full, subtask by subtask."""
-        return self._details.read(self.status(), self._checkpoints.records(), self._scheduler.failure_log.records)
+        return self._details().read(self.status(), self._checkpoints.records(), self._scheduler.failure_log.records)
 
     def wait(self, timeout_ms: float | None = None) -> JobResult | None:
         """The result once the job is over; None if it still runs after `timeout_ms`.
