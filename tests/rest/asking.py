@@ -32,9 +32,9 @@ class Api:
         place = urlsplit(self.url)
         assert place.hostname is not None
         if self.tls is None:
-            connection = http.client.HTTPConnection(place.hostname, place.port, timeout=20)
+            connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
         else:
-            connection = http.client.HTTPSConnection(place.hostname, place.port, timeout=20, context=self.tls)
+            connection = http.client.HTTPSConnection(place.hostname, place.port, timeout=60, context=self.tls)
         given = {"Authorization": f"Bearer {self.token}", **headers}
         data = None
         if body is not None:

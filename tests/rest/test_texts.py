@@ -10,8 +10,6 @@ import pytest
 from flowrun.rest.compilation import Purpose, compile_elsewhere, compiled_here
 from flowrun.rest.refusals import Refused
 from flowrun.rest.texts import SubmitRequest
-from tests.cluster.clusters import session
-from tests.end_to_end.processes import wait_for
 from tests.rest.asking import Api
 from tests.rest.control_fakes import FakeJob, controlled
 
@@ -109,21 +107,3 @@ def test_a_job_of_one_process_validates_and_takes_no_other(tmp_path: Path) -> No
         for wrong in ({}, {"text": ""}, {"text": "x", "file": "../x.sql"}, {"text": "x", "file": "x.py"}, {"text": 1}):
             assert api.ask("POST", "/v1/preview", wrong)[0] == 400
         assert api.ask("POST", "/v1/preview", {"text": "x" * 1_100_000})[0] == 413
-
-
-@pytest.mark.exhaustive
-def test_a_text_is_submitted_to_a_cluster_and_runs(tmp_path: Path) -> None:
-    with session(tmp_path, managers=1, slots=1) as cluster:
-        pages = [""]
-        wait_for(lambda: pages.append(cluster.flowrun("ui", code=None).stdout) or pages[-1], cluster.dispatcher)
-        api = Api.of_page(pages[-1])
-        body = {"text": NUMBERS, "variables": {"out": str(tmp_path / "out")}, "secrets": {"note": "hunter22"}}
-        status, answer, _ = api.ask("POST", "/v1/jobs", {"text": "INSERT INTO x SELECT 1;"})
-        assert status == 422
-        assert {p["line"] for p in answer["problems"]} == {1}, answer
-        status, answer, _ = api.ask("POST", "/v1/jobs", body)
-        assert status == 201, answer
-        job = f"/v1/jobs/{answer['job_id']}"
-        wait_for(lambda: api.get(job)["state"] == "finished", cluster.dispatcher)
-        assert sum(len(f.read_text().splitlines()) for f in (tmp_path / "out").glob("*.json")) == 10
-        assert "hunter22" not in str([api.get(f"{job}/{part}") for part in ("text", "config", "overview")])
