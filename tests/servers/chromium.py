@@ -14,7 +14,7 @@ from tests.servers.needed import give_up
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
