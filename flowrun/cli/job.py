@@ -433,6 +433,7 @@ def _controlled(run: JobRun, job: RescalableJob, door: Door | None) -> Iterator[
             checkpoints=settings is not None,
             savepoints=None if settings is None else settings.savepoint_directory,
             document=document_of(run.compiled.text),
+            takes_versions=run.cluster is None and not isinstance(run.recompiling, str),
             door=door,
         )
     except ClusterError as error:

@@ -78,6 +78,7 @@ class JobAnswer:
         waits_for: before it can run.
         watermark: of the slowest subtask, epoch ms; null: there is none yet.
         folder: of its checkpoints; null: it takes none.
+        takes_versions: whether `flowrun apply` can put another version of its pipeline in its place.
         checkpoints: null: it takes none.
         failure: why it failed, if its process never began with it, or was lost.
     """
@@ -96,6 +97,7 @@ class JobAnswer:
     waits_for: str | None = None
     watermark: int | None = None
     folder: str | None = None
+    takes_versions: bool | None = None
     checkpoints: CheckpointCounts | None = None
     failure: str | None = None
 

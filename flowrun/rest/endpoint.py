@@ -53,6 +53,7 @@ def open_endpoint(
     checkpoints: bool = False,
     savepoints: str | None = None,
     document: JobDocument | None = None,
+    takes_versions: bool = False,
     door: Door | None = None,
     registry: JobRegistry | None = None,
     clock: Clock | None = None,
@@ -67,6 +68,7 @@ def open_endpoint(
         checkpoints: whether it takes checkpoints, so that a stop ends with one.
         savepoints: where savepoints go if nobody says; None: where the job puts them.
         document: its text; None: nobody has it.
+        takes_versions: whether this process can start another version of its pipeline in its place.
         door: by which it is to be reached besides, which is closed with it; None: nowhere else.
         registry: where it is entered; None: this user's.
         clock: time; the system's if None.
@@ -87,5 +89,14 @@ def open_endpoint(
     except FlowrunError:
         close_doors(doors)
         raise
-    control = JobControl(job, entry, sources, clock, checkpoints=checkpoints, savepoints=savepoints, document=document)
+    control = JobControl(
+        job,
+        entry,
+        sources,
+        clock,
+        checkpoints=checkpoints,
+        savepoints=savepoints,
+        document=document,
+        takes_versions=takes_versions,
+    )
     return JobEndpoint(control, entry, (*doors, *(() if door is None else (door,))), registry)

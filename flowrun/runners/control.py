@@ -101,6 +101,7 @@ class JobControl:
         checkpoints: whether the job takes checkpoints, so that a stop ends with one.
         savepoints: where savepoints go if an order does not say; None: where the job puts them.
         document: its text; None: nobody has it.
+        takes_versions: whether another version of the pipeline can take its place; see `flowrun apply`.
     """
 
     def __init__(
@@ -113,8 +114,10 @@ class JobControl:
         checkpoints: bool = False,
         savepoints: str | None = None,
         document: JobDocument | None = None,
+        takes_versions: bool = False,
     ) -> None:
         self._document = document
+        self._takes_versions = takes_versions
         self._job = job
         self._entry = entry
         self._sources = sources
@@ -146,6 +149,7 @@ class JobControl:
             "waits_for": status.waits_for,
             "watermark": min((v.watermark for v in status.vertices if v.watermark is not None), default=None),
             "folder": self._job.checkpoint_root,
+            "takes_versions": self._takes_versions,
             "checkpoints": None,
         }
         if (checkpoints := status.checkpoints) is not None:

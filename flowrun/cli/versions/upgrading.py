@@ -199,7 +199,14 @@ def _seen_from(folder: str, file: Path) -> Path:
 
 
 def _history_of(client: JobControlClient) -> VersionHistory:
-    folder = client.describe().get("folder")
+    described = client.describe()
+    folder = described.get("folder")
+    if described.get("takes_versions") is False:
+        raise PipelineError.of(
+            f"'{client.entry.name}' is run by a job manager or a Spark of its own, or by a program: no other version can take its place",
+            "stop it with a savepoint, and start the new version from that: flowrun stop --savepoint, then as it was started, with "
+            "--from-savepoint",
+        )
     if folder is None:
         raise PipelineError.of(
             f"'{client.entry.name}' takes no checkpoints: nothing is kept of it that a new version could go on from",

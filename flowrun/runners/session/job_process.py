@@ -321,6 +321,7 @@ def _control(order: JobRunOrder, job: RescalableJob, job_graph: JobGraph) -> Job
         checkpoints=settings is not None,
         savepoints=None if settings is None else settings.savepoint_directory,
         document=document_of(submission.text.pipeline),
+        takes_versions=True,
     )
 
 

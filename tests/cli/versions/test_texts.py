@@ -13,6 +13,7 @@ from flowrun.runners.versions.records import Outcome, PipelineVersion
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.state_path import resolve
 from tests.end_to_end.conftest import Command
+from tests.rest.control_fakes import FakeJob, controlled
 
 SQL = """\
 CREATE TABLE ids (id BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '10');
@@ -112,3 +113,14 @@ def test_secrets_in_texts_are_masked(text: str) -> None:
 def test_apply_says_what_is_wrong(flowrun: Command, files: Path, arguments: tuple[str, ...], message: str) -> None:
     outcome = flowrun(*arguments)
     assert (outcome.code, message in outcome.err) == (2, True), outcome.err
+
+
+def test_a_job_whose_process_cannot_start_another_version_is_left_alone(
+    flowrun: Command, files: Path, own_registry: Path
+) -> None:
+    with controlled(job := FakeJob("aaaa1111" * 4), own_registry, name="orders"):
+        refused = flowrun("apply", "new.sql", "--to", "orders", "--yes")
+    assert refused.code == 2
+    assert "no other version can take its place" in refused.err
+    assert "flowrun stop --savepoint" in refused.err
+    assert job.asked == []
