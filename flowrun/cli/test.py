@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, metavar="[PATH]…")
 @click.option("-k", "keyword", metavar="NAME", help="Only tests whose names contain this, or a test by its whole name.")
+@click.option("--update", is_flag=True, help="Write the rows that came into the tests that expect others.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each test.")
 @click.pass_context
-def test(ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, verbose: bool) -> None:
+def test(ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, update: bool, verbose: bool) -> None:
     """Run tests of pipelines: the files NAME.test.yaml in PATH, or in this folder.
 
     Sources are given the rows that a test has, and what comes to the sinks is compared with what it expects. Time stands still unless the
@@ -37,7 +38,11 @@ def test(ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, verbo
     if not chosen:
         raise click.UsageError(f"no test's name contains '{keyword}'")
     results = []
-    for _, tests in chosen:
+    for file, tests in chosen:
+        checked = [check(bound) for bound in tests] if update else []
+        if update and _update(file, checked):
+            again = _chosen(load_files([Path(file.file.source.file)]), keyword)
+            tests = [bound for _, several in again for bound in several]  # noqa: PLW2901 - as the file is now
         for bound in tests:
             result = check(bound)
             results.append(result)
@@ -54,6 +59,19 @@ def _chosen(files: list[LoadedFile], keyword: str | None) -> list[tuple[LoadedFi
     if not any(tests for _, tests in named):
         named = [(f, [b for b in f.tests if keyword.lower() in b.test.name.lower()]) for f in files]
     return [(file, tests) for file, tests in named if tests]
+
+
+def _update(file: LoadedFile, checked: list[Result]) -> bool:
+    """Write what came into the file, where it is not what is expected; whether anything changed."""
+    from flowrun.cli.views.figures import counted_text
+    from flowrun.runners.pipeline_tests.update import edits_of, rewrite
+
+    edits = [edit for result in checked if not result.passed for edit in edits_of(result)]
+    if edits:
+        source = file.file.source
+        rewrite(Path(source.file), source.text, edits)
+        click.echo(f"{click.style('updated', fg='yellow')}  {source.file}: rows in {counted_text(len(edits), 'place')}")
+    return bool(edits)
 
 
 def _show(result: Result, *, verbose: bool) -> None:

@@ -402,3 +402,84 @@ def test_a_folder_without_tests_says_how_files_of_tests_are_called(flowrun: Comm
     assert "tests are in files NAME.test.yaml" in result.err
     (tmp_path / "p.yaml").write_text("")
     assert "is no file of tests" in flowrun("test", str(tmp_path / "p.yaml")).err
+
+
+WRONG = """pipeline: p.sql
+# before
+tests:
+  - name: updated
+    steps:
+      - orders:
+          - {id: 1, buyer: "it's me: ann", amount: 5, ts: 2024-03-01T10:00:00}
+          - {id: 2, buyer: '7', amount: .5, ts: 2024-03-01T10:02:00}
+        expect:
+          totals: []  # beside
+          minutes:
+            - {buyer: x, n: 7}   # goes with its row
+            # speaks of what follows
+    expect:
+      totals: {key: [buyer], rows: [{buyer: nobody, n: 1}], tolerance: 1e-3}
+      minutes:
+        rows:
+        - {buyer: y, began: 2024-03-01T10:00:00, n: 1}
+
+        # after
+"""
+RIGHT = """pipeline: p.sql
+# before
+tests:
+  - name: updated
+    steps:
+      - orders:
+          - {id: 1, buyer: "it's me: ann", amount: 5, ts: 2024-03-01T10:00:00}
+          - {id: 2, buyer: '7', amount: .5, ts: 2024-03-01T10:02:00}
+        expect:
+          totals: [
+              {buyer: 'it''s me: ann', n: 1, amount: 5.0},
+              {buyer: '7', n: 1, amount: 0.5}
+            ]  # beside
+          minutes:
+            - {buyer: 'it''s me: ann', n: 1}
+            # speaks of what follows
+    expect:
+      totals: {key: [buyer], rows: [
+          {buyer: 'it''s me: ann', n: 1},
+          {buyer: '7', n: 1}
+        ], tolerance: 1e-3}
+      minutes:
+        rows:
+        - {buyer: 'it''s me: ann', began: 2024-03-01T10:00:00, n: 1}
+
+        # after
+"""
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_expected_rows_are_rewritten_in_their_place(tell: Tell, tmp_path: Path, line_break: str) -> None:
+    result = tell(WRONG.replace("\n", line_break), TOTALS, "p.sql", "--update")
+    assert result.code == 0, result.output
+    assert "updated  p.test.yaml: rows in 4 places" in result.output
+    rewritten = (tmp_path / "p.test.yaml").read_bytes().decode()
+    assert rewritten.replace("\r\n", "\n") == RIGHT
+    assert tell(rewritten, TOTALS, "p.sql", "--update").code == 0
+
+
+def test_rows_in_files_and_rows_that_are_used_twice_are_not_rewritten(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("buyer,n\nx,2\n")
+    story = (
+        HEAD
+        + "  - {name: a, given: {orders: [{id: 1, buyer: x, ts: 2024-03-01}]}, expect: {totals: {file: rows.csv}}}\n"
+    )
+    result = tell(story, TOTALS, "p.sql", "--update")
+    assert result.code == 2
+    assert "the rows that are expected of sink 'totals' are in a file of their own" in result.output
+    story = (
+        HEAD
+        + """
+  - {name: a, given: {orders: [{id: 1, buyer: x, ts: 2024-03-01}]}, expect: {totals: &rows [{n: 7}]}}
+  - {name: b, given: {orders: []}, expect: {totals: *rows}}
+"""
+    )
+    result = tell(story, TOTALS, "p.sql", "--update")
+    assert result.code == 2
+    assert "rows that are used twice (an alias) are expected to be different ones" in result.output

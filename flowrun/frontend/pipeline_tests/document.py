@@ -188,7 +188,7 @@ def read_tests(path: Path, environment: Mapping[str, str] | None = None) -> Pipe
         PipelineError: the file cannot be read, or something in it is wrong; carries all problems.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")  # line breaks as they are: the file may be rewritten
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise PipelineError.of(f"cannot read the tests in '{path}': {reason}") from error

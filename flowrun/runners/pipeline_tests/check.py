@@ -131,20 +131,24 @@ def came(rows: ExpectedRows, seen: Seen, *, so_far: bool) -> list[Change]:
     return projected([Change(changes[0].kind, row) for row in whole] if changes else [], sink.schema, rows.columns)
 
 
-def _of_sink(rows: ExpectedRows, seen: Seen, *, so_far: bool) -> list[Failure]:
-    expected, sink = rows.expected, rows.sink
+def as_expected(rows: ExpectedRows, seen: Seen, *, so_far: bool) -> Difference | None:
+    """What differs from expected rows at a moment; None: nothing. `so_far` as in `came`."""
+    expected = rows.expected
     there = came(rows, seen, so_far=so_far)
     columns, wanted, found = rows.columns, [c.row for c in rows.changes], [c.row for c in there]
     if expected.changes:
         columns, wanted, found = (KIND_COLUMN, *columns), as_rows(rows.changes), as_rows(there)
-    key = expected.key or tuple(k for k in sink.key if k in columns)
-    differs = difference(columns, wanted, found, in_order=expected.in_order, key=key, tolerance=expected.tolerance)
+    key = expected.key or tuple(k for k in rows.sink.key if k in columns)
+    return difference(columns, wanted, found, in_order=expected.in_order, key=key, tolerance=expected.tolerance)
+
+
+def _of_sink(rows: ExpectedRows, seen: Seen, *, so_far: bool) -> list[Failure]:
+    sink = rows.sink
+    differs = as_expected(rows, seen, so_far=so_far)
     if differs is None:
         return []
     what = "has the rows that are expected in another order" if differs.order else "has other rows than expected"
-    if not columns:
-        what = f"has {len(found)} rows, expected are {len(wanted)}"
-    return [Failure(f"sink '{sink.name}' {what}", expected.location, AS_WRITTEN, differs, sink.location)]
+    return [Failure(f"sink '{sink.name}' {what}", rows.expected.location, AS_WRITTEN, differs, sink.location)]
 
 
 def _of_late(late: Late | None, seen: Seen) -> list[Failure]:
