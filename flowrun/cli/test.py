@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, metavar="[PATH]…")
 @click.option("-k", "keyword", metavar="NAME", help="Only tests whose names contain this, or a test by its whole name.")
 @click.option("--update", is_flag=True, help="Write the rows that came into the tests that expect others.")
+@click.option("--coverage", is_flag=True, help="Show steps, conditions and branches of CASE that no test reaches.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each test.")
 @click.pass_context
-def test(ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, update: bool, verbose: bool) -> None:
+def test(
+    ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, update: bool, coverage: bool, verbose: bool
+) -> None:
     """Run tests of pipelines: the files NAME.test.yaml in PATH, or in this folder.
 
     Sources are given the rows that a test has, and what comes to the sinks is compared with what it expects. Time stands still unless the
@@ -47,6 +50,8 @@ def test(ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, updat
             result = check(bound)
             results.append(result)
             _show(result, verbose=verbose)
+    if coverage:
+        _show_coverage(results)
     _summarise(results, len(chosen), time.monotonic() - began)
     ctx.exit(EXIT_OK if all(r.passed for r in results) else EXIT_FAILED)
 
@@ -88,6 +93,18 @@ def _show(result: Result, *, verbose: bool) -> None:
     click.echo(f"{click.style('FAILED', fg='red', bold=True)}  {title}")
     for failure in result.failures:
         click.echo(printable(render_failure(result, failure)) + "\n")
+
+
+def _show_coverage(results: list[Result]) -> None:
+    from flowrun.core.printable import printable
+    from flowrun.runners.pipeline_tests.coverage import Coverage
+    from flowrun.runners.pipeline_tests.report import render_coverage
+
+    reached = Coverage()
+    for result in results:
+        reached.add(result.bound)
+    for pipeline in reached.pipelines:
+        click.echo(printable(render_coverage(pipeline)) + "\n")
 
 
 def _summarise(results: list[Result], files: int, seconds: float) -> None:

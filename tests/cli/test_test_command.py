@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -483,3 +484,43 @@ def test_rows_in_files_and_rows_that_are_used_twice_are_not_rewritten(tell: Tell
     result = tell(story, TOTALS, "p.sql", "--update")
     assert result.code == 2
     assert "rows that are used twice (an alias) are expected to be different ones" in result.output
+
+
+SIZES = """
+sources:
+  orders: {connector: datagen, schema: {id: BIGINT, amount: INT}}
+steps:
+  sized:
+    from: orders
+    filter: id IS NOT NULL
+    select:
+      - id
+      - CASE WHEN amount > 100 THEN 'large' WHEN amount > 10 THEN 'medium' ELSE 'small' END AS size
+  split:
+    from: sized
+    split: {big: size = 'large'}
+sinks:
+  all: {from: split, connector: blackhole}
+  big: {from: big, connector: blackhole}
+"""
+
+
+def test_what_no_test_reaches_is_marked(tell: Tell) -> None:
+    story = """
+pipeline: p.yaml
+tests:
+  - name: sizes
+    given: {orders: [{id: 1, amount: 11}, {id: 2, amount: 1}, {id: 3, amount: 12}]}
+    expect: {all: [{id: 1, size: medium}, {id: 2, size: small}, {id: 3}]}
+"""
+    story = story.replace("{id: 3}]}", "{id: 3, size: medium}]}")
+    result = tell(story, SIZES, "p.yaml", "--coverage")
+    assert result.code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "p.yaml: 5 of 9 covered" in lines
+    assert "3 orders 3 rows" in lines
+    assert "! 5 IS NOT NULL(id) true 3 times, never anything else" in lines
+    assert "! 5 (amount > 100) never taken" in lines
+    assert "5 (amount > 10) taken 2 times" in lines
+    assert any(re.fullmatch(r"! 11 .*never true, else 3 times", line) for line in lines)
+    assert "! 16 big no rows" in lines

@@ -8,6 +8,7 @@ from flowrun.core.record import record
 from flowrun.errors import Location
 from flowrun.frontend.pipeline_tests.declaration import AS_WRITTEN, RESCALED, RESTORED, ROW_BY_ROW, SPARK
 from flowrun.frontend.pipeline_tests.document import Expected, Late, Look, PipelineTest
+from flowrun.graph.explain.drawing import counted
 from flowrun.runners.pipeline_tests.binding import BoundTest, ExpectedRows, projected
 from flowrun.runners.pipeline_tests.captured import Change, table_of
 from flowrun.runners.pipeline_tests.comparing import Difference, as_rows, difference
@@ -159,16 +160,12 @@ def _of_late(late: Late | None, seen: Seen) -> list[Failure]:
     if isinstance(late.counts, int):
         if total == late.counts:
             return []
-        return [Failure(f"{_rows(late.counts)} dropped as late expected, but dropped: {shown}", late.location)]
+        return [Failure(f"{counted(late.counts, 'row')} dropped as late expected, but dropped: {shown}", late.location)]
     wrong = {s: n for s, n in late.counts.items() if seen.late.get(s, 0) != n}
     if not wrong and total == sum(late.counts.values()):
         return []
     wanted = ", ".join(f"{n} by '{step}'" for step, n in sorted(late.counts.items())) or "none"
     return [Failure(f"rows dropped as late: expected {wanted}; dropped: {shown}", late.location)]
-
-
-def _rows(number: int) -> str:
-    return "1 row" if number == 1 else f"{number} rows"
 
 
 def compare_outcomes(bound: BoundTest, written: Outcome, other: Outcome, variant: str) -> list[Failure]:

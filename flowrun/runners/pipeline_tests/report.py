@@ -6,7 +6,9 @@ from pathlib import Path
 
 from flowrun.errors import Location
 from flowrun.frontend.source_text import SourceText
+from flowrun.graph.explain.drawing import counted
 from flowrun.runners.pipeline_tests.check import Failure, Result
+from flowrun.runners.pipeline_tests.coverage import PipelineCoverage, Point, Reached
 
 
 def render_failure(result: Result, failure: Failure) -> str:
@@ -37,3 +39,31 @@ def _relative(path: Path) -> Path:
         return path.resolve().relative_to(Path.cwd())
     except ValueError:
         return path
+
+
+def render_coverage(coverage: PipelineCoverage) -> str:
+    """What tests reach of a pipeline, a line a step and condition; `!` marks what they do not."""
+    covered = len(coverage.points) - len(coverage.missing)
+    lines = [f"{_relative(coverage.path)}: {covered} of {len(coverage.points)} covered"]
+    missing = set(coverage.missing)
+    for point, reached in coverage.points.items():
+        what = f"  {point.text}" if point.text else point.step
+        lines.append(
+            f"  {'!' if point in missing else ' '} {point.line:>4}  {what:<46} {_seen(point, reached)}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def _seen(point: Point, reached: Reached) -> str:
+    first, second = reached.first, reached.second
+    if point.end:
+        return counted(first, "row") if first else "no rows"
+    if not point.text:
+        return f"{counted(first, 'row')} in, {second} out" if first else "no rows"
+    if point.branch:
+        return f"taken {counted(first, 'time')}" if first else "never taken"
+    if not first and not second:
+        return "never evaluated"
+    true = f"true {counted(first, 'time')}" if first else "never true"
+    other = f"else {counted(second, 'time')}" if second else "never anything else"
+    return f"{true}, {other}"

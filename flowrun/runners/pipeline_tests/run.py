@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import field
 
 from flowrun.connectors.live_rows import listening
 from flowrun.core.elements import IDLE, RecordBatch, Watermark
@@ -12,6 +13,7 @@ from flowrun.core.record import record
 from flowrun.errors import JobFailedError, Location
 from flowrun.frontend.pipeline_tests.declaration import RESCALED, RESTORED
 from flowrun.frontend.pipeline_tests.document import Action, End, Give, Look, Pass, PipelineTest, Reach, Rest
+from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.pipeline_tests.captured import CapturedRows, Change
 from flowrun.runners.pipeline_tests.one_thread.cluster import OneThreadCluster
 from flowrun.runners.pipeline_tests.one_thread.timers import CallersClock
@@ -46,11 +48,13 @@ class Outcome:
         looks: what steps saw, in order, and last what there was at the end.
         error: the message of the failure; None: there was none.
         failed_at: the step during which the job failed.
+        rows: by operator, how many rows it got and gave; of a run on one job graph.
     """
 
     looks: tuple[Seen, ...]
     error: str | None = None
     failed_at: Location | None = None
+    rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def run_test(test: PipelineTest, subject: Subject, batches: Mapping[int, RecordBatch], variant: str) -> Outcome:
@@ -62,13 +66,29 @@ def run_test(test: PipelineTest, subject: Subject, batches: Mapping[int, RecordB
         batches: the rows of each `Give`, by `id`.
         variant: the way.
     """
+    return _run(test, subject, batches, subject.jobs(variant), restores=variant in (RESTORED, RESCALED))
+
+
+def run_graph(test: PipelineTest, subject: Subject, batches: Mapping[int, RecordBatch], graph: JobGraph) -> Outcome:
+    """Run a test on a job graph of the pipeline, without restoring; see `run_test`."""
+    return _run(test, subject, batches, (graph,), restores=False)
+
+
+def _run(
+    test: PipelineTest,
+    subject: Subject,
+    batches: Mapping[int, RecordBatch],
+    jobs: Sequence[JobGraph],
+    *,
+    restores: bool,
+) -> Outcome:
     with ExitStack() as stack:
         captured = {sink.name: CapturedRows(sink.schema) for sink in subject.sinks}
         for sink in subject.sinks:
             stack.enter_context(listening(sink.channel, captured[sink.name]))
         for table in subject.tables.values():
             table.begin()
-        return _Run(test, subject, batches, variant, captured).outcome()
+        return _Run(test, subject, batches, jobs, captured, restores=restores).outcome()
 
 
 class _Run:
@@ -77,14 +97,16 @@ class _Run:
         test: PipelineTest,
         subject: Subject,
         batches: Mapping[int, RecordBatch],
-        variant: str,
+        jobs: Sequence[JobGraph],
         captured: Mapping[str, CapturedRows],
+        *,
+        restores: bool,
     ) -> None:
         self._test = test
         self._subject = subject
         self._batches = batches
-        self._jobs = subject.jobs(variant)
-        self._restores = variant in (RESTORED, RESCALED)
+        self._jobs = jobs
+        self._restores = restores
         self._captured = captured
         self._late: Counter[str] = Counter()
         """Of jobs that were killed."""
@@ -113,11 +135,12 @@ class _Run:
                 cluster.result(job)
             except JobFailedError as error:
                 self._look(job, None, ())
-                return Outcome(tuple(self._looks), str(error), at)
+                return Outcome(tuple(self._looks), str(error), at, self._rows(job))
             self._look(job, None, ())
+            rows = self._rows(job)
             if cluster.result(job) is None:
                 cluster.kill(job)
-        return Outcome(tuple(self._looks))
+        return Outcome(tuple(self._looks), rows=rows)
 
     def _start(self, cluster: OneThreadCluster) -> JobMaster:
         graph = self._jobs[self._number % len(self._jobs)]
@@ -151,6 +174,16 @@ class _Run:
             case Pass(ms=ms):
                 cluster.advance(ms)
         cluster.settle()
+
+    def _rows(self, job: JobMaster) -> dict[str, tuple[int, int]]:
+        """Rows that each operator got and gave."""
+        if self._restores or len(self._jobs) > 1:
+            return {}
+        return {
+            operator: (counters.get("numRecordsIn", 0), counters.get("numRecordsOut", 0))
+            for vertex in job.status().vertices
+            for operator, counters in vertex.counters.items()
+        }
 
     def _look(self, job: JobMaster, location: Location | None, sinks: Sequence[str]) -> None:
         changes = {name: tuple(rows.changes) for name, rows in self._captured.items()}

@@ -15,7 +15,7 @@ from flowrun.core.record import record
 from flowrun.core.row_errors import LETTER_COLUMNS_OF_A_RUN
 from flowrun.core.schema import Schema
 from flowrun.errors import Location, PipelineError
-from flowrun.frontend.pipeline_tests.declaration import RESCALED, ROW_BY_ROW
+from flowrun.frontend.pipeline_tests.declaration import AS_WRITTEN, RESCALED, ROW_BY_ROW
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
@@ -124,6 +124,11 @@ class Subject:
         if variant not in self._jobs:
             self._jobs[variant] = tuple(self._graph(plan) for plan in _plans(self.plan, variant))
         return self._jobs[variant]
+
+    def graph_of(self, plan: Plan) -> JobGraph:
+        """What runs of a changed plan, as it is written."""
+        (as_written,) = _plans(plan, AS_WRITTEN)
+        return self._graph(as_written)
 
     def _find_tables(self) -> None:
         for scan in _scans(self.plan):
