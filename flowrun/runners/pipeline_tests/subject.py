@@ -169,9 +169,7 @@ def _plans(plan: Plan, variant: str) -> tuple[Plan, ...]:
     written = replace(plan, settings=settings)
     if variant != RESCALED:
         return (written,)
-    other = OTHER_PARALLELISM if settings.parallelism != OTHER_PARALLELISM else OTHER_PARALLELISM + 1
-    if settings.max_parallelism is not None:
-        other = min(other, settings.max_parallelism)
+    other = 1 if settings.parallelism > 1 or settings.max_parallelism == 1 else OTHER_PARALLELISM
     scaled = map_plan(written, lambda node: _scaled(node, other))
     return replace(scaled, settings=replace(settings, parallelism=other)), written
 
