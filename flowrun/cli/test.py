@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,31 @@ if TYPE_CHECKING:
     from flowrun.runners.pipeline_tests.binding import BoundTest
     from flowrun.runners.pipeline_tests.check import Result
     from flowrun.runners.pipeline_tests.files import LoadedFile
+    from flowrun.runners.pipeline_tests.spark_run import SparkTests
 
 
 @click.command()
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1, metavar="[PATH]…")
 @click.option("-k", "keyword", metavar="NAME", help="Only tests whose names contain this, or a test by its whole name.")
+@click.option(
+    "--engine",
+    type=click.Choice(["embedded", "all"]),
+    default="embedded",
+    show_default=True,
+    help="all: on Spark, too, what ends; the tables at the end must be the same.",
+)
 @click.option("--update", is_flag=True, help="Write the rows that came into the tests that expect others.")
 @click.option("--coverage", is_flag=True, help="Show steps, conditions and branches of CASE that no test reaches.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each test.")
 @click.pass_context
 def test(
-    ctx: click.Context, paths: tuple[Path, ...], keyword: str | None, update: bool, coverage: bool, verbose: bool
+    ctx: click.Context,
+    paths: tuple[Path, ...],
+    keyword: str | None,
+    engine: str,
+    update: bool,
+    coverage: bool,
+    verbose: bool,
 ) -> None:
     """Run tests of pipelines: the files NAME.test.yaml in PATH, or in this folder.
 
@@ -41,19 +56,28 @@ def test(
     if not chosen:
         raise click.UsageError(f"no test's name contains '{keyword}'")
     results = []
-    for file, tests in chosen:
-        checked = [check(bound) for bound in tests] if update else []
-        if update and _update(file, checked):
-            again = _chosen(load_files([Path(file.file.source.file)]), keyword)
-            tests = [bound for _, several in again for bound in several]  # noqa: PLW2901 - as the file is now
-        for bound in tests:
-            result = check(bound)
-            results.append(result)
-            _show(result, verbose=verbose)
+    with _spark_session(engine) as spark:
+        for file, tests in chosen:
+            checked = [check(bound) for bound in tests] if update else []
+            if update and _update(file, checked):
+                again = _chosen(load_files([Path(file.file.source.file)]), keyword)
+                tests = [bound for _, several in again for bound in several]  # noqa: PLW2901 - as the file is now
+            for bound in tests:
+                result = check(bound, spark)
+                results.append(result)
+                _show(result, verbose=verbose)
     if coverage:
         _show_coverage(results)
     _summarise(results, len(chosen), time.monotonic() - began)
     ctx.exit(EXIT_OK if all(r.passed for r in results) else EXIT_FAILED)
+
+
+def _spark_session(engine: str) -> AbstractContextManager[SparkTests | None]:
+    if engine != "all":
+        return nullcontext()
+    from flowrun.runners.pipeline_tests.spark_run import SparkTests
+
+    return SparkTests()
 
 
 def _chosen(files: list[LoadedFile], keyword: str | None) -> list[tuple[LoadedFile, list[BoundTest]]]:
@@ -89,6 +113,8 @@ def _show(result: Result, *, verbose: bool) -> None:
     if result.passed:
         if verbose:
             click.echo(f"{click.style('passed', fg='green')}  {title}")
+            if result.not_on_spark is not None:
+                click.echo(printable(f"        not on Spark: {result.not_on_spark}"))
         return
     click.echo(f"{click.style('FAILED', fg='red', bold=True)}  {title}")
     for failure in result.failures:

@@ -16,8 +16,8 @@ from flowrun.frontend.trees.spec import (
 )
 
 AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW, SPARK = "as written", "restored", "rescaled", "row by row", "spark"
-VARIANTS = (AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW)
-"""The ways in which each test runs."""
+VARIANTS = (AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW, SPARK)
+"""The ways in which each test runs, on Spark if that is asked for."""
 
 _ROWS = TreeValue("rows: a list of mappings, a text of comma-separated values with a line of names, or `{file: PATH}`")
 _TABLE = TextValue("the name of a source")
@@ -116,7 +116,7 @@ _SURROUNDINGS = (
         "variants",
         ListValue(ChoiceValue(VARIANTS)),
         "Ways in which the test runs beside `as written`: `restored` is killed and restored between all steps, `rescaled` is so at "
-        "another parallelism each time, `row by row` has batches of one row.",
+        "another parallelism each time, `row by row` has batches of one row; `spark` counts where all engines are asked for.",
         default="all",
     ),
 )

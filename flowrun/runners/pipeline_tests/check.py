@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.errors import Location
@@ -14,6 +15,9 @@ from flowrun.runners.pipeline_tests.captured import Change, table_of
 from flowrun.runners.pipeline_tests.comparing import Difference, as_rows, difference
 from flowrun.runners.pipeline_tests.run import Outcome, Seen, run_test
 from flowrun.runners.pipeline_tests.subject import TestedSink
+
+if TYPE_CHECKING:
+    from flowrun.runners.pipeline_tests.spark_run import SparkTests
 
 KIND_COLUMN = "op"
 HOW = {
@@ -53,12 +57,14 @@ class Result:
         failures: none: it passed.
         variants: the ways in which it ran.
         outcome: of the run as it is written.
+        not_on_spark: why it did not run on Spark, where it was to.
     """
 
     bound: BoundTest
     failures: tuple[Failure, ...]
     variants: tuple[str, ...]
     outcome: Outcome
+    not_on_spark: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -66,18 +72,28 @@ class Result:
         return not self.failures
 
 
-def check(bound: BoundTest) -> Result:
-    """Run a test as it is written, and if all is as expected in its other ways, and compare these with it."""
+def check(bound: BoundTest, spark: SparkTests | None = None) -> Result:
+    """Run a test as it is written, and if all is as expected in its other ways, and compare these with it; on Spark, too, if given."""
     test, subject = bound.test, bound.subject
     outcome = run_test(test, subject, bound.batches, AS_WRITTEN)
     failures = _against_expectations(bound, outcome)
     ran = [AS_WRITTEN]
     for variant in test.surroundings.variants:
-        if variant != AS_WRITTEN and not failures:
+        if variant not in (AS_WRITTEN, SPARK) and not failures:
             ran.append(variant)
             other = run_test(test, subject, bound.batches, variant)
             failures = compare_outcomes(bound, outcome, other, variant)
-    return Result(bound, tuple(failures), tuple(ran), outcome)
+    reason: str | None = None
+    if spark is not None and not failures and SPARK in test.surroundings.variants:
+        from flowrun.runners.pipeline_tests.spark_run import looks_at_end_only, run_on_spark
+
+        on_spark = run_on_spark(spark, bound, outcome)
+        if isinstance(on_spark, str):
+            reason = on_spark
+        else:
+            ran.append(SPARK)
+            failures = compare_outcomes(bound, looks_at_end_only(outcome), on_spark, SPARK)
+    return Result(bound, tuple(failures), tuple(ran), outcome, reason)
 
 
 def _against_expectations(bound: BoundTest, outcome: Outcome) -> list[Failure]:
