@@ -12,6 +12,7 @@ from flowrun.errors import FlowrunError, PipelineError
 
 FILES = {
     "pipeline.yaml": "pipeline.yaml",
+    "pipeline.test.yaml": "pipeline.test.yaml.txt",
     "functions.py": "functions.py.txt",
     "data/orders.json": "orders.json",
     "README.md": "README.md",

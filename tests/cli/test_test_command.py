@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -524,3 +525,31 @@ tests:
     assert "5 (amount > 10) taken 2 times" in lines
     assert any(re.fullmatch(r"! 11 .*never true, else 3 times", line) for line in lines)
     assert "! 16 big no rows" in lines
+
+
+def test_the_tests_of_the_example_pipelines_pass(flowrun: Command) -> None:
+    outcome = flowrun("test", Path(__file__).parents[2] / "pipelines")
+    assert outcome.code == 0, outcome.out
+    assert re.search(r"^\d+ tests passed in \d+ files: \d+ runs", outcome.out, re.MULTILINE), outcome.out
+
+
+def test_a_new_project_has_a_test_that_passes(flowrun: Command, tmp_path: Path) -> None:
+    assert flowrun("init", tmp_path / "project").code == 0
+    outcome = flowrun("test", tmp_path / "project")
+    assert outcome.code == 0, outcome.out
+    assert "1 test passed" in outcome.out
+
+
+def test_a_hundred_small_tests_take_a_few_seconds(tell: Tell) -> None:
+    """They are to take 5 s on a machine that does nothing else; a quarter of them gets four times that, in processor time."""
+    one = """
+  - name: number {0}
+    given: {{orders: [{{id: 1, buyer: a, amount: {0}, ts: 2024-03-01}}, {{id: 2, buyer: a, amount: 2, ts: 2024-03-01}}]}}
+    expect: {{totals: [{{buyer: a, n: 2}}]}}
+"""
+    tell(HEAD + one.format(0))  # what is imported once
+    began = time.process_time()
+    result = tell(HEAD + "".join(map(one.format, range(25))))
+    assert result.code == 0, result.output
+    assert "25 tests passed in 1 file: 100 runs" in result.output
+    assert time.process_time() - began < 5
