@@ -65,9 +65,11 @@ _thread = threading.local()
 def log_context() -> LogContext:
     """What is known of the thread that calls."""
     own: LogContext | None = getattr(_thread, "context", None)
+    process = _process.context
     if own is None:
-        return _process.context
-    return own if own.worker is not None else replace(own, worker=_process.context.worker)
+        return process
+    same = own.job == process.job  # its executions have ids of their own
+    return replace(own, worker=own.worker or process.worker, job_id=process.job_id if same else own.job_id)
 
 
 def log_as_worker(worker: str) -> None:

@@ -58,6 +58,13 @@ def test_json_says_all_that_is_known() -> None:
     assert set(json.loads(logged(JsonLines(), "slow"))) == {"time", "level", "logger", "message"}
 
 
+def test_all_executions_of_a_job_have_its_id() -> None:
+    with logging_for_job("first", "orders"):
+        assert json.loads(in_subtask(JsonLines(), "slow"))["job_id"] == "first"
+    with logging_for_job("other", "payments"):
+        assert json.loads(in_subtask(JsonLines(), "slow"))["job_id"] == "j1"
+
+
 def test_an_error_comes_with_its_traceback() -> None:
     try:
         raise ValueError("not hunter22")

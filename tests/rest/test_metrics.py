@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from flowrun.masking import learn_secret
@@ -20,8 +19,7 @@ from flowrun.runtime.job_details import JobDetails, OperatorMetrics, SubtaskDeta
 from flowrun.runtime.lifecycle import ExecutionState
 from tests.rescalable_jobs import start_rescalable
 from tests.rest.control_fakes import FakeJob, controlled
-
-Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+from tests.rest.scraping import Series, parsed, values
 
 PIPELINE = """
 name: counted
@@ -43,26 +41,6 @@ steps:
 sinks:
   out: {{from: sums, connector: blackhole}}
 """
-
-
-def parsed(text: bytes) -> Series:
-    """Name and labels → value; fails where a family or a series is there twice."""
-    families = list(text_string_to_metric_families(text.decode()))
-    names = [(family.name, family.type) for family in families]
-    assert len(names) == len(set(names)), "a family is there twice"
-    found: Series = {}
-    for family in families:
-        assert family.documentation, family.name
-        for sample in family.samples:
-            key = (sample.name, frozenset(sample.labels.items()))
-            assert key not in found, f"{sample.name} is there twice with {sample.labels}"
-            found[key] = sample.value
-    return found
-
-
-def values(series: Series, name: str, **labels: str) -> list[float]:
-    """Of all series of that name which have these labels."""
-    return [value for (n, own), value in series.items() if n == name and own >= set(labels.items())]
 
 
 def with_subtask(details: JobDetails, **changed: object) -> JobDetails:

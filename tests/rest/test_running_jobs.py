@@ -17,11 +17,13 @@ from hypothesis.strategies import booleans
 from schemathesis import Case
 
 from flowrun.rest.compilation import Purpose, compiled_here
+from flowrun.rest.metric_names import BY_FAMILY
 from flowrun.rest.texts import Compilation, SubmitRequest
 from tests.cluster.clusters import Session, session
 from tests.end_to_end.processes import started, wait_for
 from tests.rest.asking import Api
 from tests.rest.control_fakes import FakeJob, controlled
+from tests.rest.scraping import parsed, values
 from tests.rest.test_texts import NUMBERS
 
 pytestmark = pytest.mark.exhaustive
@@ -78,6 +80,21 @@ def check_parts(api: Api, job_id: str, parallelism: int) -> None:
     text = api.get(f"{of_job}/text")
     assert (text["language"], "${note}" in text["text"]) == ("sql", True)
     assert "hunter22" not in json.dumps([overview, graph, config, text, history])
+    check_metrics(api.get("/metrics"), job_id, ids, parallelism)
+
+
+def check_metrics(scraped: bytes, job_id: str, vertices: list[str], parallelism: int) -> None:
+    """That a scrape has each subtask once, and what it does."""
+    series = parsed(scraped)
+    assert values(series, "flowrun_job_state", job_id=job_id, state="running") == [1]
+    for vertex in vertices:
+        found = values(series, "flowrun_task_numRecordsIn_total", job_id=job_id, vertex_id=vertex)
+        assert len(found) == parallelism
+    assert values(series, "flowrun_operator_stateSize", job_id=job_id)[0] > 0
+    assert {
+        name for name, _ in series if name.startswith("flowrun") and name.removesuffix("_total") not in BY_FAMILY
+    } == set()
+    assert b"hunter22" not in scraped
 
 
 def test_a_job_with_workers_is_seen_and_ordered_by_two_at_once(folder: Path) -> None:

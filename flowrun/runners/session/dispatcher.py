@@ -178,7 +178,13 @@ class Dispatcher:
     def job_details(self, job_id: str) -> JobDetails:
         """See `DispatcherGateway`."""
         job = self._job(job_id)
-        return job.last_details(self._clock.now_ms()) if job.is_over else self._running(job_id).details()
+        try:
+            details = job.last_details(self._clock.now_ms()) if job.is_over else self._running(job_id).details()
+        except ClusterError:
+            if not job.is_over:  # else its process has told how it ended, and is gone
+                raise
+            details = job.last_details(self._clock.now_ms())
+        return replace(details, status=replace(details.status, job_id=job_id))  # its process has an id of its own
 
     def job_document(self, job_id: str) -> JobDocument | None:
         """The text of a job, without its secrets, which only its own process knows; None: that process has not told it.
