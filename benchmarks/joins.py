@@ -25,7 +25,7 @@ BAR = 0.7
 REPORT = "FLOWRUN_BENCHMARK_JOINED"
 PIPELINE = """
 name: join
-settings: {{parallelism: 1}}
+settings: {{parallelism: 1, functions: [benchmarks]}}
 sources:
   rows: {{connector: filesystem, format: parquet, path: {path}, schema: {{k: BIGINT, a: BIGINT, b: BIGINT, side: INT}}}}
 steps:
