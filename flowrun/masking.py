@@ -153,6 +153,11 @@ def is_secret(value: str) -> bool:
     return value in _secrets.values or holds_secret(value)
 
 
+def knows_secrets() -> bool:
+    """Whether this process knows any secret, so that there is something to mask."""
+    return _secrets.pattern is not None
+
+
 def holds_secret(text: str) -> bool:
     """Whether `masked` would change the text."""
     pattern = _secrets.pattern

@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from flowrun.core.record import record
 from flowrun.errors import FlowrunError
-from flowrun.masking import masked, masked_json
+from flowrun.masking import knows_secrets, masked, masked_json
 from flowrun.rest.bodies import body_of, read_body
 from flowrun.rest.page_files import PageFile, page_files
 from flowrun.rest.refusals import Failure, Refused, refused
@@ -134,6 +134,8 @@ def _encoded(route: Route, call: Call) -> bytes:
         return answer
     if isinstance(answer, str):
         return masked(answer).encode()
+    if not knows_secrets():
+        return msgspec.json.encode(answer)
     return msgspec.json.encode(masked_json(msgspec.to_builtins(answer, str_keys=True)))
 
 
