@@ -237,7 +237,9 @@ _ABOUT = {
     MetricScope.OPERATOR: (
         "\nFunctions of yours that count (`context.metrics`) are found here by the names that they give: a counter `payments`"
         " is `flowrun_operator_payments_total`. Other characters than letters, digits and `_` become `_`, and the label `name`"
-        " has the name as it is; what stands behind a point becomes the label `detail`.\n"
+        " has the name as it is; what stands behind a point becomes the label `detail`."
+        " A histogram `paid` gives the quantiles of its recent values,"
+        ' `flowrun_operator_paid{quantile="0.99"}`, and how many there were, `flowrun_operator_paid_count_total`.\n'
     ),
 }
 

@@ -22,7 +22,7 @@ from flowrun.core.record import record
 from flowrun.masking import masked
 from flowrun.rest.metric_names import BY_FAMILY, MetricScope
 from flowrun.runtime.checkpoint.records import COMPLETED, CheckpointRecord
-from flowrun.runtime.job_details import JobDetails, OperatorDescription, SubtaskDetails, VertexDetails
+from flowrun.runtime.job_details import HistogramSummary, JobDetails, OperatorDescription, SubtaskDetails, VertexDetails
 from flowrun.runtime.lifecycle import JobState
 
 LONGEST_LABEL = 200
@@ -179,6 +179,8 @@ def _vertex(
                 found = {**named[operator.operator_id], **own}
                 yield from _named(MetricScope.OPERATOR, operator.counters, found, is_counter=True)
                 yield from _named(MetricScope.OPERATOR, operator.gauges, found, is_counter=False)
+                for name, summary in operator.histograms.items():
+                    yield from _histogram(name, summary, found)
 
 
 def _operator_labels(labels: Labels, operator: OperatorDescription) -> Labels:
@@ -223,6 +225,13 @@ def _named(
             continue
         family, more = family_of(name, is_counter=is_counter)
         yield f"{scope.value}_{family}", is_counter, {**labels, **more}, value
+
+
+def _histogram(name: str, summary: HistogramSummary, labels: Labels) -> Iterator[_Sample]:
+    """A distribution that a function of a user measures: quantiles of its recent values, and how many there were."""
+    for quantile, value in (("0.5", summary.median), ("0.95", summary.p95), ("0.99", summary.p99)):
+        yield from _named(MetricScope.OPERATOR, {name: value}, {**labels, "quantile": quantile}, is_counter=False)
+    yield from _named(MetricScope.OPERATOR, {f"{name}_count": summary.count}, labels, is_counter=True)
 
 
 def family_of(name: str, *, is_counter: bool) -> tuple[str, Labels]:

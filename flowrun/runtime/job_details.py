@@ -79,12 +79,30 @@ class ExchangeDescription:
 
 
 @record
+class HistogramSummary:
+    """A distribution over the recent values of a histogram.
+
+    Attributes:
+        count: values that there were in all.
+        median: of the recent ones.
+        p95: their 95th percentile.
+        p99: their 99th percentile.
+    """
+
+    count: int
+    median: float
+    p95: float
+    p99: float
+
+
+@record
 class OperatorMetrics:
     """What one operator of one subtask has counted and measures now."""
 
     operator_id: str
     counters: Mapping[str, int] = field(default_factory=dict)
     gauges: Mapping[str, float | int | None] = field(default_factory=dict)
+    histograms: Mapping[str, HistogramSummary] = field(default_factory=dict)
 
 
 @record

@@ -15,7 +15,7 @@ from flowrun.masking import learn_secret
 from flowrun.rest.metric_names import BY_FAMILY, METRICS, METRICS_MEDIA_TYPE, MetricScope
 from flowrun.rest.metrics import LONGEST_LABEL, ListedJob, exposition, family_of
 from flowrun.runtime.checkpoint.records import CheckpointedOperator, CheckpointedVertex, CheckpointRecord
-from flowrun.runtime.job_details import JobDetails, OperatorMetrics, SubtaskDetails
+from flowrun.runtime.job_details import HistogramSummary, JobDetails, OperatorMetrics, SubtaskDetails
 from flowrun.runtime.lifecycle import ExecutionState
 from tests.rescalable_jobs import start_rescalable
 from tests.rest.control_fakes import FakeJob, controlled
@@ -138,6 +138,16 @@ def test_metrics_of_users_are_told_apart_whatever_their_names_become() -> None:
     assert len([key for key in series if key[0].startswith("flowrun_operator_") and series[key] == 1]) >= len(names)
     assert len([key for key in series if key[0].startswith("flowrun_operator_") and series[key] == 2]) == len(names)
     assert not [name for name, _ in series if "text" in name]
+
+
+def test_histograms_of_users_are_quantiles_and_a_count() -> None:
+    details = FakeJob().details()
+    operator = details.vertices[0].subtasks[0].operators[0]
+    measured = replace(operator, histograms={"paid": HistogramSummary(200, 1.0, 5.0, 9.0)})
+    series = parsed(exposition([with_subtask(details, operators=(measured,))]))
+    assert values(series, "flowrun_operator_paid", quantile="0.95", subtask="0") == [5.0]
+    assert len(values(series, "flowrun_operator_paid")) == 3
+    assert values(series, "flowrun_operator_paid_count_total") == [200]
 
 
 def test_secrets_are_masked_and_numbers_are_not() -> None:

@@ -15,6 +15,7 @@ from flowrun.runtime.checkpoint.records import CheckpointRecord
 from flowrun.runtime.job_details import (
     ExchangeDescription,
     FailureRecord,
+    HistogramSummary,
     JobDetails,
     OperatorDescription,
     OperatorMetrics,
@@ -25,9 +26,9 @@ from flowrun.runtime.job_details import (
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.jobmaster.operator_facts import operator_facts, operator_kind
-from flowrun.runtime.jobmaster.status import StatusReader
+from flowrun.runtime.jobmaster.status import LATENCY, StatusReader
 from flowrun.runtime.messages import LOCAL_WORKER
-from flowrun.runtime.metrics import MetricRegistry
+from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 
 
 class DetailsReader:
@@ -94,9 +95,20 @@ class DetailsReader:
             idle_ms_per_s=use[1],
             back_pressured_ms_per_s=use[2],
             gauges=own.gauges(),
-            operators=tuple(OperatorMetrics(i, group.counters(), group.gauges()) for i, group in operators),
+            operators=tuple(
+                OperatorMetrics(i, group.counters(), group.gauges(), _summaries(group)) for i, group in operators
+            ),
             rows=own.sampled_rows(),
         )
+
+
+def _summaries(group: ScopedMetrics) -> dict[str, HistogramSummary]:
+    """The histograms of functions; those of latency markers are told by vertex."""
+    return {
+        name: HistogramSummary(h.total, h.quantile(0.5), h.quantile(0.95), h.quantile(0.99))
+        for name, h in group.histograms().items()
+        if h.total and not name.startswith(LATENCY)
+    }
 
 
 def describe_operators(vertex: JobVertex) -> Iterator[OperatorDescription]:

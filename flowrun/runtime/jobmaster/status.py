@@ -15,7 +15,8 @@ from flowrun.runtime.jobmaster.execution import Executions
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.metrics import MetricRegistry
 
-_LATENCY = "latency_ms."
+LATENCY = "latency_ms."
+"""How the names of histograms of latency markers begin."""
 
 
 _COUNTERS = {
@@ -137,8 +138,8 @@ class StatusReader:
         found: dict[str, tuple[float, float]] = {}
         for group in self._metrics.under(vertex.vertex_id):
             for name, histogram in group.histograms().items():
-                if name.startswith(_LATENCY) and histogram.total:
-                    source = name.removeprefix(_LATENCY)
+                if name.startswith(LATENCY) and histogram.total:
+                    source = name.removeprefix(LATENCY)
                     median, tail = found.get(source, (0.0, 0.0))
                     found[source] = (max(median, histogram.quantile(0.5)), max(tail, histogram.quantile(0.99)))
         return found
