@@ -553,3 +553,74 @@ def test_a_hundred_small_tests_take_a_few_seconds(tell: Tell) -> None:
     assert result.code == 0, result.output
     assert "25 tests passed in 1 file: 100 runs" in result.output
     assert time.process_time() - began < 5
+
+
+def test_dead_letters_are_rows_of_their_sink(tell: Tell) -> None:
+    story = """
+pipeline: p.yaml
+tests:
+  - name: no number
+    given: {texts: [{t: "7"}, {t: seven}]}
+    expect:
+      out: [{n: 7}]
+      letters: [{place: step 'numbers', kind: expression}]
+"""
+    result = tell(story, RISKY.replace("MODE", "dead-letter"), "p.yaml")
+    assert result.code == 0, result.output
+
+
+ASKED = """
+settings: {parallelism: 2}
+sources:
+  a: {connector: datagen, schema: {id: BIGINT, ts: TIMESTAMP(3)}, watermark: {column: ts}}
+  b: {connector: datagen, schema: {id: BIGINT, name: STRING, ts: TIMESTAMP(3)}, watermark: {column: ts}}
+steps:
+  asked: {from: a, async: {function: "asking:Ask", schema: {id: BIGINT, ts: TIMESTAMP(3), twice: BIGINT}}}
+  joined: {from: asked, join: {with: b, on: "asked.id = b.id"}, select: [asked.id, twice, name]}
+sinks:
+  out: {from: joined, connector: blackhole}
+"""
+ASKING = """
+import asyncio
+from flowrun.api.async_function import AsyncFunction
+
+class Ask(AsyncFunction):
+    async def async_invoke(self, row, context):
+        await asyncio.sleep(0.001)
+        return {**row, "twice": 2 * row["id"]}
+"""
+
+
+def test_answers_from_outside_are_waited_for_and_sources_that_have_ended_stay_so(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "asking.py").write_text(ASKING)
+    story = """
+pipeline: p.yaml
+tests:
+  - name: one ends before the other
+    steps:
+      - a: [{id: 1, ts: 2024-03-01}, {id: 2, ts: 2024-03-01}]
+      - end: a
+      - b: [{id: 1, name: x, ts: 2024-03-01}]
+        expect: {out: [{id: 1, twice: 2, name: x}]}
+      - b: [{id: 2, name: y, ts: 2024-03-01}, {id: 3, name: y, ts: 2024-03-01}]
+    expect: {out: [{id: 1, twice: 2, name: x}, {id: 2, twice: 4, name: y}]}
+"""
+    result = tell(story, ASKED, "p.yaml")
+    assert result.code == 0, result.output
+
+
+def test_secrets_stay_hidden_in_what_differs(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "correct horse battery")
+    pipeline = TOTALS.replace("'topic' = 'orders'", "'topic' = '${secret:env:SHOP_PASSWORD}'")
+    story = (
+        HEAD
+        + """
+  - name: a
+    given: {orders: [{id: 1, buyer: correct horse battery, ts: 2024-03-01}]}
+    expect: {totals: []}
+"""
+    )
+    result = tell(story, pipeline)
+    assert result.code == 1, result.output
+    assert "correct horse battery" not in result.output
+    assert "+ " in result.output

@@ -7,6 +7,7 @@ from pathlib import Path
 from flowrun.errors import Location
 from flowrun.frontend.source_text import SourceText
 from flowrun.graph.explain.drawing import counted
+from flowrun.masking import masked
 from flowrun.runners.pipeline_tests.check import Failure, Result
 from flowrun.runners.pipeline_tests.coverage import PipelineCoverage, Point, Reached
 
@@ -19,7 +20,7 @@ def render_failure(result: Result, failure: Failure) -> str:
     made = failure.made_at
     if made is not None:
         lines += [f"  made by {shown_location(made, result)}", f"    {_line(made, result)}"]
-    return "\n".join(lines)
+    return masked("\n".join(lines))
 
 
 def shown_location(at: Location, result: Result) -> str:
