@@ -9,7 +9,7 @@ from typing import Any
 
 from flowrun.connectors import memory
 from flowrun.core.record import record
-from flowrun.errors import Diagnostic, Location, PipelineError, did_you_mean
+from flowrun.errors import Location, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.pipeline_tests.rows import WrittenRows, to_batch
 from flowrun.frontend.source_text import SourceText
@@ -116,8 +116,3 @@ def _function_fields(node: PlanNode) -> tuple[str, ...]:
 def _search_path(node: PlanNode) -> tuple[str, ...]:
     found: tuple[str, ...] = getattr(node, "search_path", ())
     return found
-
-
-def unknown(message: str, location: Location, source: SourceText, hint: str | None = None) -> PipelineError:
-    """An error of the file of tests, with its line."""
-    return PipelineError([Diagnostic(message, location, source.line(location.line), hint)])
