@@ -102,6 +102,11 @@ def take_over(
         upgrade = replace(upgrade, phase=Phase.GOING_BACK, hint=None)
     elif upgrade.phase is Phase.STOPPING:
         hand_over(upgrade.upgrade_id, secrets)
+    if not upgrade.phase.is_open:  # it was decided just before the process was lost
+        raise StateError(
+            f"the upgrade to version {upgrade.new} is over ({upgrade.phase.value}), and then its process was lost",
+            hint="go on from its last checkpoint: flowrun resume --from-savepoint " + history.job_folder.uri,
+        )
     history.write_upgrade(replace(upgrade, process=own_process()))
     release()
     return Supervisor(history, view, None, {upgrade.old: secrets, upgrade.new: secrets}).run()

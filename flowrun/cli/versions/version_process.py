@@ -38,7 +38,10 @@ def run_version(ctx: click.Context, folder: str, role: str, given: int) -> None:
         process = msgspec.json.decode(stream.read(), type=VersionProcess)
     for secret in process.secrets.values():
         learn_secret(secret)
-    _end_with(process.parent)
+    # On trial at once: a last checkpoint would count, while whoever finds the parent gone goes back.
+    _on_death_of_parent(signal.SIGKILL if role == NEW else signal.SIGTERM)
+    if os.getppid() != process.parent:
+        raise StateError("the process that has started this one is gone")
     history = VersionHistory(resolve(folder))
     upgrade = history.upgrade()
     wanted = Phase.TRIAL if role == NEW else Phase.GOING_BACK
@@ -99,6 +102,7 @@ class _Part:
         self._trial: Trial | None = None
         self._going_back = None if self.is_new else GoingBack(history, upgrade)
         self._failure: str | None = None
+        self._is_accepted = False
 
     @property
     def hold(self) -> CommitHold | None:
@@ -116,8 +120,11 @@ class _Part:
 
     def look(self, job: RescalableJob) -> None:
         """Judge the new version, or note that the old one runs."""
-        if self._trial is not None:
+        if self._trial is not None and not self._is_accepted:
             self._trial.look(job)
+            if self._trial.is_accepted:
+                self._is_accepted = True
+                _on_death_of_parent(signal.SIGTERM)
         if self._going_back is not None:
             self._going_back.look(job)
 
@@ -141,10 +148,8 @@ class _Part:
             end_going_back(self.history, self.upgrade, reason)
 
 
-def _end_with(parent: int) -> None:
-    """Have the job stopped, with a last checkpoint, if the process that has started this one is killed. On Linux."""
+def _on_death_of_parent(number: signal.Signals) -> None:
+    """Have this process get a signal when the one that has started it is gone: no job runs on without its supervisor. On Linux."""
     library = ctypes.CDLL(None, use_errno=True)
     if hasattr(library, "prctl"):
-        library.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:
-        raise StateError("the process that has started this one is gone")
+        library.prctl(_PARENT_DEATH_SIGNAL, int(number), 0, 0, 0)
