@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.jobs import jobs_table
+from flowrun.cli.logs import LogOptions
 from flowrun.cli.views.checkpoint_text import recovery_text
 from flowrun.cli.views.live_view import LiveView, status_table
 from flowrun.cli.views.progress import ProgressLines
 from flowrun.cli.views.summary import show_summary
+from flowrun.cli.views.view import view_of
 from flowrun.core.elements import CheckpointKind
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
 from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus
@@ -176,3 +179,11 @@ def test_one_row_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().err
     assert "orders: cancelled in 2.0 s, 1 row read" in said
     assert "per_minute: 1 late row dropped" in said
+
+
+@pytest.mark.parametrize(("term", "kind"), [("xterm", LiveView), ("dumb", ProgressLines)])
+def test_a_terminal_that_cannot_draw_gets_plain_lines(term: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with view_of(ViewOptions(quiet=False, log=LogOptions(), live=None, report=None)) as view:
+        assert isinstance(view, kind)
