@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from flowrun.api.user_functions import ptf, udaf, udf, udtf
-    from flowrun.runners.notebook.running import pipeline, sql
-    from flowrun.runners.notebook.tables import table
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "pipeline", "ptf", "sql", "table", "udaf", "udf", "udtf"]
