@@ -60,7 +60,7 @@ def check_rows(cluster: Session, folder: Path, versions: list[int]) -> None:
     assert sorted({v for _, v in rows}) == versions
 
 
-@pytest.mark.exhaustive
+@pytest.mark.soak
 def test_functions_that_change_are_tried_and_gone_back_from_with_what_they_were(tmp_path: Path) -> None:
     with session(tmp_path) as cluster:
         start(cluster, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.lifecycle import JobState
 from flowrun.state.storage.state_path import resolve
 from tests.end_to_end.running import json_rows
-from tests.servers.kafka import KafkaBroker
 from tests.servers.postgres import PostgresDatabase
 
 ROWS = 6_000
@@ -173,16 +171,6 @@ def test_a_trial_that_somebody_has_ended_never_commits(project: Project) -> None
     with pytest.raises(JobFailedError, match="version 2 must not go on"):
         job.wait(60_000)
     assert project.ids == before
-
-
-@pytest.mark.soak
-def test_messages_of_kafka_are_held_back_too(tmp_path: Path, kafka: KafkaBroker) -> None:
-    topic = kafka.create_topic()
-    sink = (
-        f"connector: kafka, topic: {topic}, properties.bootstrap.servers: '{kafka.bootstrap}', format: json, "
-        f"sink.delivery-guarantee: exactly-once, sink.transactional-id-prefix: {topic}"
-    )
-    check_held_back(Project(tmp_path, sink, lambda: [json.loads(value)["id"] for value in kafka.values(topic)]))
 
 
 @pytest.mark.exhaustive
