@@ -210,7 +210,7 @@ def _text_of(file: Path | None, script: str | None) -> tuple[Path, str | None]:
 
 def _refuse_without_file(*options: tuple[str, object]) -> None:
     for name, value in options:
-        if value is not None:
+        if value:
             raise click.UsageError(f"{name} needs a file: write the statements to one")
 
 

@@ -103,7 +103,7 @@ def plan_differences(
     >>> old = {"nodes": [{"id": 1, "kind": "Calc", "name": "a", "inputs": [], "where": "x > 1"}], "settings": {}}
     >>> new = {"nodes": [{"id": 7, "kind": "Calc", "name": "a", "inputs": [], "where": "x > 2"}], "settings": {}}
     >>> [(d.kind.value, d.part, d.name, d.fields[0].after) for d in plan_differences(old, new)]
-    [('changed', 'step', 'a', 'x > 2')]
+    [('changed', 'step', 'a (Calc)', 'x > 2')]
     """
     pairs = _pairs(before["nodes"], after["nodes"])
     found = [*_of_nodes(before["nodes"], after["nodes"], pairs)]
