@@ -60,14 +60,8 @@ def wait_for_another(folder: Path, run: Process) -> None:
     wait_for(lambda: newest(folder) > known, run)
 
 
-@pytest.mark.parametrize(
-    ("workers", "steps"),
-    [
-        pytest.param(0, (4, 1), marks=pytest.mark.exhaustive),
-        (2, (3,)),
-        pytest.param(2, (4, 1), marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("workers", "steps"), [(0, (4, 1)), (2, (3,)), (2, (4, 1))])
 def test_a_job_goes_up_and_down_and_counts_every_row_once(tmp_path: Path, workers: int, steps: tuple[int, ...]) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=LONG, rate=1_000)
     with started("run", file, "--workers", workers, cwd=tmp_path) as run:

@@ -39,6 +39,7 @@ def complete(folder: Path, number: int) -> bool:
     return any(int(path.name.removeprefix("chk-")) >= number for path in checkpoints(folder / "state"))
 
 
+@pytest.mark.exhaustive
 def test_jobs_are_submitted_followed_and_stopped_and_survive_their_processes(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=200_000, rate=8_000)
     with session(tmp_path, managers=1, slots=3) as cluster:

@@ -207,9 +207,7 @@ ALWAYS_HOSTED = {"TableFunctionCall", "ResolveConflicts", "MatchRecognize"}
 SOME = [name for place, name in enumerate(QUERIES) if place % 4 == 0 or name in ALWAYS_HOSTED]
 
 
-@pytest.mark.parametrize(
-    "names", [pytest.param(SOME, id="some", marks=pytest.mark.everyday), pytest.param([*QUERIES], id="all")]
-)
+@pytest.mark.parametrize("names", [pytest.param(SOME, id="some"), pytest.param([*QUERIES], id="all")])
 @pytest.mark.usefixtures("all_hosted")
 def test_every_kind_of_node_gives_what_the_stream_gives(names: list[str], quick: SparkSession, tmp_path: Path) -> None:
     assert not differences(quick, plan_of(names, tmp_path))

@@ -355,7 +355,6 @@ def test_joins_by_the_clock_are_refused(spark: SparkSession) -> None:
         translate_shuffled(spark, plan)
 
 
-@pytest.mark.everyday
 def test_joins_in_the_order_of_sizes_give_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """The big table comes first and the smallest last, over aggregates, which give their last rows only in a batch."""
     given = {

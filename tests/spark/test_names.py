@@ -5,14 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.spark.plans import Table, assert_same
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.everyday
 
 ODD = Table(
     "odd",

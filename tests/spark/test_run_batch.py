@@ -86,7 +86,6 @@ def test_all_sinks_of_a_script_get_their_final_tables(folder: Path, spark: Spark
     assert sorted(rows_in(folder / "totals"), key=str) == totals, "the second run replaced the first"
 
 
-@pytest.mark.everyday
 def test_a_run_that_fails_changes_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "s.sql").write_text(ORDERS + TOTALS)
     assert flowrun("run", "s.sql", "-q").exit_code == 0
