@@ -16,7 +16,9 @@ from flowrun.cli.views.figures import SHORT_ID
 from flowrun.errors import SetupError, StateError
 from flowrun.runners.job_text import sent_job
 from flowrun.runners.session.client import ClusterClient, ClusterJob, job_submission
+from flowrun.runners.session.messages import JobSubmission
 from flowrun.runners.workers import check_runs_elsewhere
+from flowrun.runtime.cluster.job_files import JobFiles
 
 
 def run_on_cluster(
@@ -43,19 +45,11 @@ def run_on_cluster(
         PipelineError: the job has to run in this process.
     """
     run = replace(run, place=cluster.as_arguments())
-    job_graph = run.compiled.job_graph
-    check_runs_elsewhere(job_graph)
+    check_runs_elsewhere(run.compiled.job_graph)
     announce(run)
-    sent = sent_job(run.compiled.text, variables, overrides, run.functions_from)
-    submission = job_submission(
-        job_graph,
-        sent.text,
-        restore_from=None if run.restored is None else run.restored.folder,
-        allow_non_restored=run.allow_non_restored,
-        committed_after=run.committed_after,
-    )
+    submission, files = as_submitted(run, variables, overrides)
     with ClusterClient(cluster.addresses, cluster.credentials()) as client:
-        job_id = client.submit(submission, sent.files)
+        job_id = client.submit(submission, files)
         if detach:
             return _detached(run.view, job_id, cluster)
         if not run.view.quiet:
@@ -68,6 +62,25 @@ def run_on_cluster(
                 report_failure(error, show_traceback=show_traceback)
                 return Ending(EXIT_BAD_INPUT)
     return report_end(run, result, interrupted=interruption.requested)
+
+
+def as_submitted(
+    run: JobRun, variables: Mapping[str, str], overrides: Mapping[str, str]
+) -> tuple[JobSubmission, JobFiles]:
+    """What a cluster is given of a pipeline that was compiled here with these values.
+
+    Raises:
+        PipelineError: its modules cannot travel.
+    """
+    sent = sent_job(run.compiled.text, variables, overrides, run.functions_from)
+    submission = job_submission(
+        run.compiled.job_graph,
+        sent.text,
+        restore_from=None if run.restored is None else run.restored.folder,
+        allow_non_restored=run.allow_non_restored,
+        committed_after=run.committed_after,
+    )
+    return submission, sent.files
 
 
 def _detached(view: ViewOptions, job_id: str, cluster: ClusterOptions) -> Ending:

@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "taskmanager": ("flowrun.cli.taskmanager", "taskmanager", "Offer slots of this machine to a job manager."),
     "cluster": ("flowrun.cli.cluster_up", "cluster", "Run a cluster on this machine: cluster up."),
+    "serve": ("flowrun.cli.serve", "serve", "Run all pipelines of a folder in one place."),
     "jobs": ("flowrun.cli.jobs", "jobs", "List your running jobs, or those of a cluster."),
     "ui": ("flowrun.cli.ui", "ui", "Print the address of the page of a running job, or of a cluster."),
     "why": ("flowrun.cli.why", "why", "Say why nothing comes out of a job, or why it is slow."),

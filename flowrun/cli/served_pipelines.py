@@ -1,0 +1,181 @@
+"""The pipelines of a folder as jobs of a cluster: compiled together, submitted from where they were, and stopped together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from flowrun.cli.arguments import ViewOptions
+from flowrun.cli.cluster_job import as_submitted
+from flowrun.cli.console import say, show_diagnostics
+from flowrun.cli.job import JobRun
+from flowrun.cli.recovering import newest_of
+from flowrun.cli.restoring import in_order_of
+from flowrun.core.record import record
+from flowrun.errors import ClusterError, Diagnostic, FlowrunError, PipelineError, StateError
+from flowrun.runners.compile import CompiledPipeline, compile_pipeline
+from flowrun.runners.control import Order
+from flowrun.runners.pipeline_tests.files import is_test_file
+from flowrun.runners.recompiling import recompiling
+from flowrun.runners.session.client import ClusterClient
+from flowrun.runners.session.messages import JobSummary
+from flowrun.runners.workers import check_runs_elsewhere, slots_needed
+from flowrun.runtime.lifecycle import JobState
+from flowrun.runtime.rpc.error_values import error_from_value
+from flowrun.state.storage.leases import holding_leases
+
+_SUFFIXES = (".yaml", ".yml", ".sql")
+_LOOK_S = 0.2
+
+
+@record(eq=False)
+class ServedPipelines:
+    """The pipelines of a folder.
+
+    Attributes:
+        compiled: file → its pipeline.
+        variables: with which they were compiled.
+        overrides: with which they were compiled.
+        view: what is shown.
+    """
+
+    compiled: Mapping[Path, CompiledPipeline]
+    variables: Mapping[str, str]
+    overrides: Mapping[str, str]
+    view: ViewOptions
+
+    @property
+    def slots(self) -> int:
+        """How many slots all of them need at one time."""
+        return sum(slots_needed(pipeline.job_graph) for pipeline in self.compiled.values())
+
+    def submit(self, client: ClusterClient) -> None:
+        """Run them all, each from its newest checkpoint, or from the savepoint with which it was stopped since.
+
+        Raises:
+            PipelineError: a checkpoint cannot be read; those before it run.
+            ClusterError: a job was not taken; those before it run.
+        """
+        for file, compiled in self.compiled.items():
+            with holding_leases():  # the state stays until the cluster's own process holds it
+                run = self._run(file, compiled)
+                client.submit(*as_submitted(run, self.variables, self.overrides))
+            if not self.view.quiet:
+                begins = "begins" if run.restored is None else f"goes on from {run.restored.folder}"
+                say(f"'{compiled.job_graph.name}' ({file}) {begins}")
+
+    def _run(self, file: Path, compiled: CompiledPipeline) -> JobRun:
+        takes_checkpoints = compiled.job_graph.settings.checkpoint is not None
+        restored = newest_of(compiled.job_graph) if takes_checkpoints else None
+        if restored is not None:
+            compiled = in_order_of(compiled, restored, file, self.variables, self.overrides)
+        again = recompiling(compiled, self.variables, self.overrides)
+        return JobRun(compiled, self.view, restored, recompiling=again)
+
+
+def compile_served(
+    folder: Path, variables: Mapping[str, str], overrides: Mapping[str, str], view: ViewOptions
+) -> ServedPipelines:
+    """The pipelines of a folder and of those in it: files .yaml, .yml and .sql, but for tests and what is hidden.
+
+    A script that declares tables and runs nothing is left out.
+
+    Raises:
+        PipelineError: the folder has none, or some have errors, or two have one name; carries all problems.
+    """
+    compiled: dict[Path, CompiledPipeline] = {}
+    problems: list[Diagnostic] = []
+    named: dict[str, Path] = {}
+    for file in _pipeline_files(folder):
+        try:
+            pipeline = _compile(file, variables, overrides)
+        except PipelineError as error:
+            problems += error.diagnostics
+            continue
+        except FlowrunError as error:
+            problems.append(Diagnostic(f"{file}: {error.message}", hint=error.hint))
+            continue
+        if pipeline is None:
+            continue
+        compiled[file] = pipeline
+        name = pipeline.job_graph.name
+        if (other := named.setdefault(name, file)) != file:
+            hint = "a name is that of the checkpoints: give one of them another"
+            problems.append(Diagnostic(f"{other} and {file} are both called '{name}'", hint=hint))
+    if problems:
+        raise PipelineError(problems)
+    if not compiled:
+        raise PipelineError.of(f"there are no pipelines in '{folder}'", "they are files .yaml, .yml or .sql")
+    if not view.quiet:
+        show_diagnostics(warning for pipeline in compiled.values() for warning in pipeline.warnings)
+    return ServedPipelines(compiled, variables, overrides, view)
+
+
+def _pipeline_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        is_hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in _SUFFIXES and path.is_file() and not is_hidden and not is_test_file(path):
+            yield path
+
+
+def _compile(file: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> CompiledPipeline | None:
+    pipeline = compile_pipeline(file, variables, overrides)
+    if not pipeline.runs:
+        return None
+    if pipeline.is_batch:
+        raise PipelineError.of(f"{file}: a pipeline in batch mode is not served", "run it: flowrun run --mode batch")
+    check_runs_elsewhere(pipeline.job_graph)
+    return pipeline
+
+
+class EndWatch:
+    """Says of each job of a cluster that ends how it has ended, once."""
+
+    def __init__(self, client: ClusterClient, *, quiet: bool) -> None:
+        self._client = client
+        self._quiet = quiet
+        self._told: set[str] = set()
+        self.has_failures = False
+
+    def look(self) -> None:
+        """To be called now and then. Raises ClusterError: the cluster does not answer."""
+        for job in self._client.list_jobs():
+            if not JobState(job.state).is_terminal or job.job_id in self._told:
+                continue
+            self._told.add(job.job_id)
+            progress = self._client.watch_job(job.job_id)
+            if progress.failure is not None:
+                self.has_failures = True
+                error = error_from_value(progress.failure)
+                hint = f"; {error.hint}" if isinstance(error, FlowrunError) and error.hint else ""
+                say(f"'{job.name}' failed: {getattr(error, 'message', error)}{hint}")
+            elif not self._quiet:
+                stopped_at = None if progress.result is None else progress.result.stopped_at
+                say(f"'{job.name}' {job.state if stopped_at is None else f'stopped at {stopped_at}'}")
+
+
+def stop_jobs(client: ClusterClient, within_ms: int, *, quiet: bool) -> tuple[JobSummary, ...]:
+    """Stop all jobs of a cluster, each with a last checkpoint if it takes some; gives those that still run after so many ms.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    until = time.monotonic() + within_ms / 1000
+    asked: set[str] = set()
+    told = quiet
+    while True:
+        running = tuple(job for job in client.list_jobs() if job.pid or not JobState(job.state).is_terminal)
+        if not running or time.monotonic() > until:
+            return running
+        if not told:
+            say("stopping: each job with a last checkpoint")
+            told = True
+        for job in running:
+            if job.job_id not in asked:
+                try:
+                    client.place_order(job.job_id, Order("stop"))
+                    asked.add(job.job_id)
+                except (StateError, ClusterError):
+                    pass  # it restarts, or has just ended: it is asked again as long as there is time
+        time.sleep(_LOOK_S)
