@@ -11,16 +11,26 @@ import sys
 import tempfile
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from flowrun.core.typed_values import learn_kind
 from flowrun.masking import learn_secret, masked, masked_json
 from flowrun.rest.refusals import Problem, Refused, problem_of, refused
-from flowrun.rest.texts import Compilation, Delivery, PlannedVertex, Preview, SubmitRequest
+from flowrun.rest.sampled_texts import sampled_rows
+from flowrun.rest.texts import (
+    Compilation,
+    Delivery,
+    PlannedVertex,
+    Preview,
+    PreviewRequest,
+    SubmitRequest,
+    TextRequest,
+)
 
 if TYPE_CHECKING:
     from flowrun.runners.compile import CompiledPipeline
@@ -41,7 +51,10 @@ class Purpose(Enum):
     SUBMIT = "submit"
 
 
-def compile_elsewhere(request: SubmitRequest, purpose: Purpose) -> Compilation:
+_REQUESTS = {Purpose.VALIDATE: TextRequest, Purpose.PREVIEW: PreviewRequest, Purpose.SUBMIT: SubmitRequest}
+
+
+def compile_elsewhere(request: TextRequest, purpose: Purpose) -> Compilation:
     """What a text becomes. Blocks until another process has compiled it.
 
     Args:
@@ -75,22 +88,25 @@ def compile_elsewhere(request: SubmitRequest, purpose: Purpose) -> Compilation:
         raise Refused(500, "flowrun itself failed at this text", masked(said[-1]) if said else None) from None
 
 
-def compiled_here(request: SubmitRequest, purpose: Purpose) -> Compilation:
-    """What a text becomes, compiled in this process, which runs no job."""
+def compiled_here(request: TextRequest, purpose: Purpose) -> Compilation:
+    """What a text becomes, compiled in this process, which runs no job but that of a sample."""
     from flowrun.connectors.filesystem.table_path import allowing_missing
     from flowrun.errors import FlowrunError, PipelineError
 
     for value in request.secrets.values():
         learn_secret(value)
     try:
-        with allowing_missing() if purpose is Purpose.PREVIEW else nullcontext():
+        wants_rows = isinstance(request, PreviewRequest) and request.rows > 0
+        with allowing_missing() if purpose is Purpose.PREVIEW and not wants_rows else nullcontext():
             compiled = _compiled(request)
-        submission = _submission(compiled, request) if purpose is Purpose.SUBMIT else None
+            preview = _preview(compiled)
+        submission = _submission(compiled, cast(SubmitRequest, request)) if purpose is Purpose.SUBMIT else None
+        sampled = sampled_rows(request) if isinstance(request, PreviewRequest) and wants_rows else None
     except PipelineError as error:
         return Compilation(Preview(False, tuple(map(problem_of, error.diagnostics))))
     except FlowrunError as error:
         return Compilation(Preview(False, (problem_of_error(error),)), failure=refused(error).failure)
-    return Compilation(_preview(compiled), submission)
+    return Compilation(replace(preview, sampled=sampled), submission)
 
 
 def problem_of_error(error: Exception) -> Problem:
@@ -98,14 +114,14 @@ def problem_of_error(error: Exception) -> Problem:
     return Problem(getattr(error, "message", str(error)), hint=getattr(error, "hint", None))
 
 
-def _compiled(request: SubmitRequest) -> CompiledPipeline:
+def _compiled(request: TextRequest) -> CompiledPipeline:
     from flowrun.frontend.source_text import SourceText
     from flowrun.operators.function_scope import functions_beside
     from flowrun.runners.compile import compile_source
 
     source = SourceText(request.file, request.text)
     rows = None
-    if request.from_savepoint is not None:
+    if isinstance(request, SubmitRequest) and request.from_savepoint is not None:
         from flowrun.state.storage.locate import locate
 
         kept = locate(request.from_savepoint).metadata.pipeline
@@ -161,10 +177,11 @@ def _preview(compiled: CompiledPipeline) -> Preview:
 
 
 def _main() -> None:
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=SubmitRequest)
+    purpose = Purpose(sys.argv[1])
+    request: TextRequest = msgspec.json.decode(sys.stdin.buffer.read(), type=_REQUESTS[purpose])
     sys.stdin = open(os.devnull)  # noqa: SIM115 - for as long as the process lives
     answers, sys.stdout = sys.stdout, sys.stderr  # what functions print is no answer
-    answer = msgspec.to_builtins(compiled_here(request, Purpose(sys.argv[1])))
+    answer = msgspec.to_builtins(compiled_here(request, purpose))
     answer |= {part: masked_json(answer[part]) for part in ("preview", "failure")}  # the job itself needs its secrets
     answers.buffer.write(msgspec.json.encode(answer))
     answers.flush()

@@ -14,7 +14,7 @@ from flowrun.rest.compilation import Purpose, compile_elsewhere
 from flowrun.rest.metric_names import METRICS_MEDIA_TYPE
 from flowrun.rest.refusals import Refused
 from flowrun.rest.route import TEXT_BODY_BYTES, Call, Parameter, Route
-from flowrun.rest.texts import Preview, SubmitRequest, Submitted, TextRequest, Validation
+from flowrun.rest.texts import Preview, PreviewRequest, SubmitRequest, Submitted, TextRequest, Validation
 from flowrun.runners.job_document import JobDocument
 from flowrun.runtime.job_details import JobDetails, VertexDetails
 from flowrun.runtime.lifecycle import JobState
@@ -142,16 +142,12 @@ def _order(call: Call) -> answers.OrderAnswer:
 
 
 def _validate(call: Call) -> Validation:
-    found = compile_elsewhere(_as_submission(call.body_as(TextRequest)), Purpose.VALIDATE).preview
+    found = compile_elsewhere(call.body_as(TextRequest), Purpose.VALIDATE).preview
     return Validation(found.valid, found.problems, found.delivery)
 
 
 def _preview(call: Call) -> Preview:
-    return compile_elsewhere(_as_submission(call.body_as(TextRequest)), Purpose.PREVIEW).preview
-
-
-def _as_submission(request: TextRequest) -> SubmitRequest:
-    return SubmitRequest(request.text, request.file, request.variables, request.secrets, request.overrides)
+    return compile_elsewhere(call.body_as(PreviewRequest), Purpose.PREVIEW).preview
 
 
 def _submit(call: Call) -> Submitted:
@@ -188,8 +184,8 @@ ROUTES: tuple[Route, ...] = (
         takes=TextRequest, fails=(503,), body_bytes=TEXT_BODY_BYTES,
     ),
     Route(
-        "POST", "/v1/preview", "What a text would become: promises, plan and job graph.", _preview, Preview,
-        takes=TextRequest, fails=(503,), body_bytes=TEXT_BODY_BYTES,
+        "POST", "/v1/preview", "What a text would become: promises, plan and job graph; rows of a sample.", _preview, Preview,
+        takes=PreviewRequest, fails=(503,), body_bytes=TEXT_BODY_BYTES,
     ),
     Route("GET", _JOB, "A job in short.", _job, answers.JobAnswer, fails=_OF_A_JOB),
     Route(

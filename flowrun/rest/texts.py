@@ -37,6 +37,26 @@ class TextRequest:
 
 
 @record
+class PreviewRequest(TextRequest):
+    """The text of a pipeline that is looked at.
+
+    Attributes:
+        text: of the pipeline.
+        file: the name that it would have as a file: its ending tells SQL from YAML.
+        variables: values for `${NAME}`.
+        secrets: the same, for values that are shown and kept nowhere.
+        overrides: values by path that replace those in the text, such as `settings.parallelism`.
+        rows: rows of each sink that are wanted; if there are any, a sample of the real input goes through, and nothing is written or kept.
+        sample: rows that are read of each source for that, about.
+        seconds: for how long at most.
+    """
+
+    rows: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    sample: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    seconds: Annotated[int, Meta(ge=1, le=20)] = 10
+
+
+@record
 class SubmitRequest(TextRequest):
     """The text of a pipeline that is to run.
 
@@ -96,6 +116,40 @@ class Validation:
 
 
 @record
+class SampledTable:
+    """What a sink would get of a sample: the final table, if its rows are updated.
+
+    Attributes:
+        name: of the sink.
+        columns: their names.
+        types: their SQL types.
+        rows: as texts, as `flowrun preview` shows them; the first ones, if there are more than were asked for.
+        row_count: how many there are.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    row_count: int
+
+
+@record
+class SampledRows:
+    """What came of a sample of the input.
+
+    Attributes:
+        read: name of a source → rows that were read of it.
+        was_cut: whether a source goes on behind the sample.
+        tables: of the sinks.
+    """
+
+    read: dict[str, int]
+    was_cut: bool
+    tables: tuple[SampledTable, ...]
+
+
+@record
 class Preview:
     """What a text would become.
 
@@ -108,6 +162,7 @@ class Preview:
         plan: as text, before and after the rewrites.
         vertices: of its job graph, in topological order; a batch has none.
         exchanges: between them.
+        sampled: rows of a sample, if some were asked for.
     """
 
     valid: bool
@@ -118,6 +173,7 @@ class Preview:
     plan: str = ""
     vertices: tuple[PlannedVertex, ...] = ()
     exchanges: tuple[ExchangeDescription, ...] = ()
+    sampled: SampledRows | None = None
 
 
 @record

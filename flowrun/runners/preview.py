@@ -20,6 +20,7 @@ from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
+from flowrun.operators.function_scope import FunctionScopes
 from flowrun.plan.nodes import NodeHints, Plan, PlanNode, Scan, Sink, TableReference, walk_plan
 from flowrun.plan.rewrites import optimise
 from flowrun.plan.rewrites.traversal import map_plan, with_sinks
@@ -29,6 +30,7 @@ from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.spark.input.scan import as_it_is
 
 _LIVE = "print"
+_STREAMING = {"settings.mode": "streaming", "settings.embedded_mode": "streaming"}
 _LOOK_MS = 20
 _LARGEST_BATCH = 1_000
 """Rows: sources end between two batches, so a sample is larger than was asked for by less than one a subtask."""
@@ -84,7 +86,7 @@ def preview_plan(
     Raises:
         PipelineError: the pipeline has errors; there is no such sink or step; or a source cannot be read without a trace.
     """
-    given = {**overrides, "settings.mode": "streaming", "settings.embedded_mode": "streaming"}
+    given = {**overrides, **_STREAMING}
     if step is None:
         plan = load_pipeline(path, variables, given).plan
         chosen: Callable[[Sink], bool] = _chooser(plan, sinks)
@@ -94,6 +96,23 @@ def preview_plan(
         def chosen(sink: Sink) -> bool:
             return sink.table.name == wanted
 
+    return _sampling(plan, sample, chosen, step)
+
+
+def preview_text_plan(
+    source: SourceText,
+    folder: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    functions: FunctionScopes,
+    sample: Sample,
+) -> Plan:
+    """As `preview_plan`, of all sinks of a text that is in no file; see `flowrun.runners.compile.compile_source`."""
+    plan = load_text(source, folder, variables, {**overrides, **_STREAMING}, functions=functions).plan
+    return _sampling(plan, sample, lambda _sink: True)
+
+
+def _sampling(plan: Plan, sample: Sample, chosen: Callable[[Sink], bool], step: str | None = None) -> Plan:
     _check_sources(plan)
     settings = replace(plan.settings, checkpoint=None, restart=None)
     settings = replace(settings, batch_rows=min(settings.batch_rows, sample.rows, _LARGEST_BATCH))

@@ -9,7 +9,7 @@ import pytest
 
 from flowrun.rest.compilation import Purpose, compile_elsewhere, compiled_here
 from flowrun.rest.refusals import Refused
-from flowrun.rest.texts import SubmitRequest
+from flowrun.rest.texts import Preview, PreviewRequest, SubmitRequest
 from tests.rest.asking import Api
 from tests.rest.control_fakes import FakeJob, controlled
 
@@ -107,3 +107,67 @@ def test_a_job_of_one_process_validates_and_takes_no_other(tmp_path: Path) -> No
         for wrong in ({}, {"text": ""}, {"text": "x", "file": "../x.sql"}, {"text": "x", "file": "x.py"}, {"text": 1}):
             assert api.ask("POST", "/v1/preview", wrong)[0] == 400
         assert api.ask("POST", "/v1/preview", {"text": "x" * 1_100_000})[0] == 413
+
+
+def sampled(text: str, **more: Any) -> Preview:
+    return compiled_here(PreviewRequest(text, **more), Purpose.PREVIEW).preview
+
+
+def test_a_preview_runs_a_sample_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = {"variables": {"out": "out"}, "secrets": {"note": "hunter22"}}
+    found = sampled(NUMBERS, rows=3, **values).sampled
+    assert found is not None
+    assert (found.read, found.was_cut) == ({"ids": 1_000}, False)
+    (table,) = found.tables
+    assert (table.name, table.columns, table.types, table.row_count) == (
+        "found",
+        ("id", "note"),
+        ("BIGINT", "STRING"),
+        10,
+    )
+    assert table.rows == (("0", "hunter22"), ("1", "hunter22"), ("2", "hunter22"))
+    assert not list(tmp_path.iterdir())
+    assert sampled(NUMBERS, **values).sampled is None
+
+
+def test_a_sample_of_an_aggregate_is_its_final_table_and_of_an_endless_source_a_part() -> None:
+    endless = NUMBERS.replace("'number-of-rows' = '1000', ", "").replace(
+        "SELECT id, '${note}' FROM ids WHERE id < 10", "{}"
+    )
+    endless = endless.replace("'999'", "'99999999'").replace("${out}", "out")
+    counts = endless.format("SELECT id % 2, CASE WHEN COUNT(*) > 2 THEN NULL ELSE 'few' END FROM ids GROUP BY id % 2")
+    found = sampled(counts.replace("'json'", "'debezium-json'"), rows=10, sample=500).sampled
+    assert found is not None
+    assert found.was_cut
+    assert found.read["ids"] >= 500
+    assert sorted(found.tables[0].rows) == [("0", None), ("1", None)]
+
+
+def test_what_is_wrong_with_a_sample_is_a_problem_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    missing = (
+        "CREATE TABLE a (x INT) WITH ('connector' = 'filesystem', 'path' = 'nowhere', 'format' = 'json');\n"
+        "CREATE TABLE b (x INT) WITH ('connector' = 'blackhole');\nINSERT INTO b SELECT x FROM a;"
+    )
+    assert sampled(missing).valid, "without rows it needs no files"
+    found = sampled(missing, rows=1)
+    assert not found.valid
+    assert "nowhere" in found.problems[0].message
+    fails = NUMBERS.replace("WHERE id < 10", "WHERE 1 / (id - 5) > 0")
+    found = sampled(fails, rows=1, variables={"out": "out", "note": "x"})
+    assert not found.valid
+    assert "division by zero" in found.problems[0].message
+
+
+@pytest.mark.exhaustive
+def test_samples_come_over_the_api_with_secrets_masked(tmp_path: Path) -> None:
+    with controlled(FakeJob(), tmp_path) as endpoint:
+        api = Api(f"http://127.0.0.1:{endpoint.entry.port}/", endpoint.entry.token)
+        body = {"text": NUMBERS, "variables": {"out": "o"}, "secrets": {"note": "hunter22"}, "rows": 2}
+        status, answer, _ = api.ask("POST", "/v1/preview", body)
+        assert (status, answer["valid"], answer["sampled"]["tables"][0]["row_count"]) == (200, True, 10)
+        assert len(answer["sampled"]["tables"][0]["rows"]) == 2
+        assert "hunter22" not in str(answer)
+        for wrong in ({"rows": -1}, {"rows": 1_001}, {"sample": 0}, {"seconds": 21}):
+            assert api.ask("POST", "/v1/preview", {**body, **wrong})[0] == 400

@@ -8,10 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowrun.api.changelog import ChangelogMode
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.connectors.row_text import column_text
 from flowrun.core.elements import RecordBatch, removals
 from flowrun.core.schema import Schema
+from flowrun.plan.changelog import sink_mode
+from flowrun.plan.nodes import Plan
 
 _SHOWN_ROWS = 20
 
@@ -65,6 +68,10 @@ class Result:
         columns = [column.to_pylist() for column in self.arrow().columns]
         return list(zip(*columns, strict=True))
 
+    def texts(self, most: int) -> list[list[str | None]]:
+        """The columns of the first rows, at most so many, as `flowrun preview` shows them; None for NULL."""
+        return _texts(self.arrow(), most)
+
     def __len__(self) -> int:
         return int(self.arrow().num_rows)
 
@@ -73,7 +80,7 @@ class Result:
 
     def __repr__(self) -> str:
         table = self.arrow()
-        texts = [[field.name for field in self.schema], *zip(*_texts(table), strict=True)]
+        texts = [[field.name for field in self.schema], *zip(*_shown(table), strict=True)]
         widths = [max(len(row[i]) for row in texts) for i in range(len(self.schema))]
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts
@@ -86,18 +93,33 @@ class Result:
             f"<th>{html.escape(field.name)}<br><small>{html.escape(str(field.type))}</small></th>"
             for field in self.schema
         )
-        rows = zip(*_texts(table), strict=True)
+        rows = zip(*_shown(table), strict=True)
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in rows)
         return (
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p><small>{_count(table)}</small></p>"
         )
 
 
-def _texts(table: pa.Table) -> list[list[str]]:
+def results_of(plan: Plan) -> dict[str, Result]:
+    """An empty result for each sink that hands its rows over."""
+    live = [
+        s for s in plan.sinks if s.table.connector == "print" and str(s.table.options.get("live")).lower() == "true"
+    ]
+    return {
+        s.table.name: Result(s.table.name, s.schema, updating=sink_mode(plan, s) is not ChangelogMode.APPEND)
+        for s in live
+    }
+
+
+def _shown(table: pa.Table) -> list[list[str]]:
+    return [["NULL" if text is None else text for text in column] for column in _texts(table, _SHOWN_ROWS)]
+
+
+def _texts(table: pa.Table, most: int) -> list[list[str | None]]:
     """The columns of the first rows as texts."""
-    shown = table.slice(0, _SHOWN_ROWS).combine_chunks()
+    shown = table.slice(0, most).combine_chunks()
     batch = shown.to_batches()[0] if shown.num_rows else pa.RecordBatch.from_pylist([], table.schema)
-    return [["NULL" if text is None else text for text in column_text(column).to_pylist()] for column in batch.columns]
+    return [column_text(column).to_pylist() for column in batch.columns]
 
 
 def _count(table: pa.Table) -> str:

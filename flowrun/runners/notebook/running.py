@@ -10,7 +10,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flowrun.api.changelog import ChangelogMode
 from flowrun.connectors.live_rows import listening
 from flowrun.core.clock import SystemClock
 from flowrun.core.record import record
@@ -21,12 +20,11 @@ from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
-from flowrun.plan.changelog import sink_mode
 from flowrun.plan.nodes import Plan, Sink
 from flowrun.plan.rewrites.traversal import with_sinks
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import start_embedded
-from flowrun.runners.notebook.results import Result
+from flowrun.runners.notebook.results import Result, results_of
 from flowrun.runners.notebook.tables import HeldTables
 from flowrun.runners.preview import Sample, preview_plan, run_preview
 from flowrun.runners.sql_session import SqlSession, cut
@@ -90,7 +88,7 @@ def sql(
         for statement in (*typed.statements, *filter(None, [typed.rest])):
             compiled = session.compile(statement)
             if compiled.runs:
-                results = _results(compiled.optimised)
+                results = results_of(compiled.optimised)
                 _run(compiled.job_graph, results, limit, _shower(show))
                 last = next(reversed(results.values()), None)
     finally:
@@ -115,7 +113,7 @@ class Pipeline:
         """
         plan = self._compiled.optimised
         captured = with_sinks(plan, tuple(map(_captured, plan.sinks)))
-        results = _results(captured)
+        results = results_of(captured)
         job = _run(_job_graph(captured), results, _limit(within), _shower(show))
         return RunResult(job, results)
 
@@ -132,7 +130,7 @@ class Pipeline:
         sinks = {sink.table.name for sink in self._compiled.plan.sinks}
         chosen: dict[str, Any] = {} if name is None else {"sinks": (name,)} if name in sinks else {"step": name}
         plan = preview_plan(self.path, self._variables, self._overrides, sample=sample, **chosen)
-        results = _results(plan)
+        results = results_of(plan)
         with ExitStack() as stack:
             for result in results.values():
                 stack.enter_context(listening(result.name, result))
@@ -184,17 +182,6 @@ def _captured(sink: Sink) -> Sink:
     if sink.table.connector != "print":
         return sink
     return replace(sink, table=replace(sink.table, options={"live": "true"}))
-
-
-def _results(plan: Plan) -> dict[str, Result]:
-    """An empty result for each sink that hands its rows over."""
-    live = [
-        s for s in plan.sinks if s.table.connector == "print" and str(s.table.options.get("live")).lower() == "true"
-    ]
-    return {
-        s.table.name: Result(s.table.name, s.schema, updating=sink_mode(plan, s) is not ChangelogMode.APPEND)
-        for s in live
-    }
 
 
 def _job_graph(plan: Plan) -> JobGraph:
