@@ -37,9 +37,7 @@ def test_the_pipeline_gives_what_the_data_says(
     tmp_path: Path,
     name: str,
 ) -> None:
-    for topic in ("orders", "large_orders", "customers"):
-        if topic in kafka.admin().list_topics(timeout=10).topics:
-            kafka.delete_topic(topic)
+    kafka.clear_topics("orders", "large_orders", "customers")
     fill(kafka, postgres)
     given = [part for name, value in variables(kafka, postgres).items() for part in ("--var", f"{name}={value}")]
     path = ROOT / "pipelines" / name

@@ -47,6 +47,7 @@ def test_the_example_of_the_page(kafka: KafkaBroker, tmp_path: Path) -> None:
     page = (ROOT / "docs/connectors/kafka.md").read_text()
     found = re.search(r"```sql\n(.*?)```", page, re.DOTALL)
     assert found is not None
+    kafka.clear_topics("orders", "large-orders", "totals")
     kafka.create_topic(2, name="orders")
     kafka.create_topic(2, name="large-orders")
     kafka.create_topic(1, name="totals")

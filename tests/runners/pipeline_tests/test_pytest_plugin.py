@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -29,8 +30,9 @@ tests:
 
 
 def run_pytest(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", PLUGIN, *arguments]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", PLUGIN, *arguments]
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # it is loaded once, whether it is installed or not
+    ended = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, check=False)
     return ended.stdout + ended.stderr
 
 
