@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from flowrun.cli.arguments import ViewOptions
@@ -91,7 +92,7 @@ def compile_served(
         try:
             pipeline = _compile(file, variables, overrides)
         except PipelineError as error:
-            problems += error.diagnostics
+            problems += (_of_file(file, problem) for problem in error.diagnostics)
             continue
         except FlowrunError as error:
             problems.append(Diagnostic(f"{file}: {error.message}", hint=error.hint))
@@ -112,6 +113,11 @@ def compile_served(
     return ServedPipelines(compiled, variables, overrides, view)
 
 
+def _of_file(file: Path, problem: Diagnostic) -> Diagnostic:
+    """The problem; one without a place names its file."""
+    return problem if problem.location is not None else replace(problem, message=f"{file}: {problem.message}")
+
+
 def _pipeline_files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         is_hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
@@ -124,7 +130,7 @@ def _compile(file: Path, variables: Mapping[str, str], overrides: Mapping[str, s
     if not pipeline.runs:
         return None
     if pipeline.is_batch:
-        raise PipelineError.of(f"{file}: a pipeline in batch mode is not served", "run it: flowrun run --mode batch")
+        raise PipelineError.of("a pipeline in batch mode is not served", "run it: flowrun run --mode batch")
     check_runs_elsewhere(pipeline.job_graph)
     return pipeline
 
