@@ -87,6 +87,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, float]:
     return process.returncode, errors, time.monotonic() - began
 
 
+@pytest.mark.exhaustive
 def test_a_second_signal_ends_a_process_whose_interpreter_is_held(tmp_path: Path) -> None:
     process = start(tmp_path, "holding")
     process.send_signal(signal.SIGINT)

@@ -57,6 +57,7 @@ KNOW_TEMPORAL_SORT = {
 """Why each module that names `TemporalSort` must know it: what stands for all kinds of nodes here."""
 
 
+@pytest.mark.exhaustive
 def test_only_those_name_a_node_that_must_know_it() -> None:
     named = {str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if _names(p, "TemporalSort")}
     assert named == KNOW_TEMPORAL_SORT.keys()

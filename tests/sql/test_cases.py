@@ -37,7 +37,7 @@ def layouts(place: int) -> list[tuple[int, int | None]]:
 
 @pytest.mark.parametrize(
     ("case", "parallelism", "batch_rows"),
-    everyday([(case, *layout) for place, case in enumerate(CASES) for layout in layouts(place)], 4, ci=3),
+    everyday([(case, *layout) for place, case in enumerate(CASES) for layout in layouts(place)], 6, ci=3),
     ids=lambda value: value.stem if isinstance(value, Path) else None,
 )
 def test_ends_with_the_expected_rows(case: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ SEEDS = 24
 SOAK_SEEDS = 2000
 
 
-@pytest.mark.parametrize("seed", everyday(range(SEEDS), 8))
+@pytest.mark.parametrize("seed", everyday(range(SEEDS), 12))
 def test_the_stream_ends_with_what_a_database_answers(seed: int, tmp_path: Path) -> None:
     test_random_queries.check(seed, tmp_path, SHAPES[seed % len(SHAPES)])
 

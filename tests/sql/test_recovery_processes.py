@@ -25,7 +25,7 @@ BATCH_ROWS = 5
 pytestmark = needs_shared(CASES)
 
 
-@pytest.mark.parametrize("name", everyday(IN_CI, 8))
+@pytest.mark.parametrize("name", everyday(IN_CI, 16))
 def test_killed_half_way_and_resumed(name: str, tmp_path: Path) -> None:
     _check(SHARED / "sqlsuite" / "cases" / f"{name}.sql", tmp_path, 0)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.struck import MANAGER, WORKER
-from tests.cluster.test_struck import COUNTS, FLOODED, REPORTED, cases, check_slots_came_back, wait_until_struck
+from tests.cluster.test_struck import COUNTS, PACES, REPORTED, cases, check_slots_came_back, wait_until_struck
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
 from tests.end_to_end.processes import begun, checkpoints, started, wait_for
 from tests.spark.streams.executors import QUICK, STARTS_WITHIN_S, Process, all_end, descendants
@@ -78,7 +78,7 @@ def struck(folder: Path, phase: str, fate: str, file: Path) -> Iterator[Process]
 
 @pytest.mark.parametrize(("phase", "fate"), cases(WORKER))
 def test_a_task_executor(tmp_path: Path, phase: str, fate: str) -> None:
-    pace = FLOODED.get(phase, {"rows": ROWS})
+    pace = PACES.get(phase, {"rows": ROWS})
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", **pace)
     with struck(tmp_path, phase, fate, file) as run:
         wait_until_struck(tmp_path, run, fate, STARTS_WITHIN_S)
