@@ -50,6 +50,18 @@ class AddressType(click.ParamType["Address"]):
             self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
+def listen_option(text: str) -> Callable[[F], F]:
+    """The option `--listen` of commands that start a cluster, with its help."""
+    return click.option(
+        "--listen",
+        type=AddressType(),
+        default=f"127.0.0.1:{DEFAULT_PORT}",
+        show_default=True,
+        metavar="HOST:PORT",
+        help=text,
+    )
+
+
 SECRET_FILE = click.option(
     "--secret-file",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -166,8 +178,13 @@ def proofs_as_arguments(secret_file: Path, tls: Path | None) -> str:
     >>> proofs_as_arguments(Path("my secret"), None), proofs_as_arguments(Path(DEFAULT_SECRET), Path("certificates"))
     (" --secret-file 'my secret'", ' --tls certificates')
     """
-    secret = "" if str(secret_file) == DEFAULT_SECRET else f" --secret-file {shlex.quote(str(secret_file))}"
-    return secret + ("" if tls is None else f" --tls {shlex.quote(str(tls))}")
+    return "".join(f" {shlex.quote(word)}" for word in proofs_as_words(secret_file, tls))
+
+
+def proofs_as_words(secret_file: Path, tls: Path | None) -> list[str]:
+    """As `proofs_as_arguments`, for a command that is started."""
+    secret = [] if str(secret_file) == DEFAULT_SECRET else ["--secret-file", str(secret_file)]
+    return secret + ([] if tls is None else ["--tls", str(tls)])
 
 
 def cluster_options(command: F) -> F:

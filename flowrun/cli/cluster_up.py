@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 import click
 
 from flowrun.cli.cluster_arguments import (
-    DEFAULT_PORT,
     HANG_TIMEOUT,
     SECRET_FILE,
     STATE,
     TLS,
-    AddressType,
     cluster_credentials,
+    listen_option,
 )
 from flowrun.cli.logs import LogOptions, log_options, start_log
 from flowrun.cli.rest_arguments import door_options, rest_address_option
@@ -47,14 +46,7 @@ def cluster() -> None:
 @cluster.command()
 @click.option("--task-managers", type=click.IntRange(1, 256), default=1, show_default=True, help="How many there are.")
 @click.option("--slots", type=click.IntRange(1), help="Of each task manager; by default one a processor core.")
-@click.option(
-    "--listen",
-    type=AddressType(),
-    default=f"127.0.0.1:{DEFAULT_PORT}",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where jobs are submitted, and other task managers may join.",
-)
+@listen_option("Where jobs are submitted, and other task managers may join.")
 @SECRET_FILE
 @TLS
 @STATE

@@ -64,7 +64,7 @@ def dev(
         raise PipelineError.of(f"there is no file '{file}'")
     words = [*_given("--var", variables), *_given("--set", overrides), *_given("--sink", sinks)]
     if parallelism is not None:
-        words += ["--parallelism", str(parallelism) if parallelism else "auto"]
+        words += ["--parallelism", str(parallelism)]
     if step is not None:
         words += ["--step", step]
     words += ["--rows", str(rows), "--sample", str(sample), "--for", f"{limit}ms"]

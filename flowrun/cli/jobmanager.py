@@ -17,14 +17,13 @@ from flowrun.cli.arguments import (
     view_options,
 )
 from flowrun.cli.cluster_arguments import (
-    DEFAULT_PORT,
     HANG_TIMEOUT,
     SECRET_FILE,
     STATE,
     TLS,
-    AddressType,
     cluster_credentials,
     host_and_port,
+    listen_option,
     proofs_as_arguments,
 )
 from flowrun.cli.rest_arguments import rest_options
@@ -48,13 +47,8 @@ def _reactive_ms(settle: str, parallelism: int | None) -> int:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @compile_options
-@click.option(
-    "--listen",
-    type=AddressType(),
-    default=f"127.0.0.1:{DEFAULT_PORT}",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where task managers join, and clients; port 0 is any free one. By default only those of this machine can.",
+@listen_option(
+    "Where task managers join, and clients; port 0 is any free one. By default only those of this machine can."
 )
 @SECRET_FILE
 @TLS

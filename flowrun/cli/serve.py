@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flowrun.cli.arguments import DurationType, ViewOptions, all_overrides, compile_options, parse_assignments
-from flowrun.cli.cluster_arguments import DEFAULT_PORT, SECRET_FILE, TLS, AddressType, ClusterOptions
+from flowrun.cli.cluster_arguments import SECRET_FILE, TLS, ClusterOptions, listen_option
 from flowrun.cli.logs import LogOptions, log_options, start_log
 from flowrun.cli.rest_arguments import door_options, rest_address_option
 
@@ -47,14 +47,7 @@ main()
 @click.option(
     "--slots", type=click.IntRange(1), help="How many subtasks may run; by default more than the folder needs."
 )
-@click.option(
-    "--listen",
-    type=AddressType(),
-    default=f"127.0.0.1:{DEFAULT_PORT}",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where the cluster listens: for --cluster of other commands.",
-)
+@listen_option("Where the cluster listens: for --cluster of other commands.")
 @SECRET_FILE
 @TLS
 @rest_address_option
@@ -171,13 +164,13 @@ def _cluster_process(
     cluster: ClusterOptions, slots: int, door: DoorOptions | None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A context with a cluster on this machine, which ends with it."""
-    from flowrun.cli.cluster_arguments import host_and_port, proofs_as_arguments
+    from flowrun.cli.cluster_arguments import host_and_port, proofs_as_words
 
     command = [sys.executable, "-c", _CLUSTER, str(os.getpid()), "cluster", "up", "--quiet", "--slots", str(slots)]
     command += [
         "--listen",
         host_and_port(cluster.addresses[0]),
-        *_words(proofs_as_arguments(cluster.secret_file, cluster.tls)),
+        *proofs_as_words(cluster.secret_file, cluster.tls),
     ]
     if door is not None:
         command += ["--rest", host_and_port(door.address)]
@@ -192,12 +185,6 @@ def _cluster_process(
     finally:
         process.terminate()
         process.wait()
-
-
-def _words(arguments: str) -> list[str]:
-    import shlex
-
-    return shlex.split(arguments)
 
 
 def _connected(cluster: ClusterOptions, process: subprocess.Popen[bytes]) -> ClusterClient:
