@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 from flowrun.rest.texts import PreviewRequest, SampledRows, SampledTable
@@ -16,15 +15,14 @@ def sampled_rows(request: PreviewRequest) -> SampledRows:
         PipelineError: the text has errors, or a source cannot be read without a trace.
         JobFailedError: the job failed.
     """
-    from flowrun.connectors.live_rows import listening
     from flowrun.frontend.source_text import SourceText
     from flowrun.operators.function_scope import functions_beside
-    from flowrun.runners.notebook.results import results_of
-    from flowrun.runners.preview import Sample, preview_text_plan, run_preview
+    from flowrun.runners.notebook.results import sampled_results
+    from flowrun.runners.preview import Sample, preview_text_plan
 
     sample = Sample(request.sample, request.seconds * 1_000)
     variables = {**request.variables, **request.secrets}
-    with tempfile.TemporaryDirectory() as nothing, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as nothing:
         plan = preview_text_plan(
             SourceText(request.file, request.text),
             Path.cwd(),
@@ -33,10 +31,7 @@ def sampled_rows(request: PreviewRequest) -> SampledRows:
             functions_beside(Path(nothing)),
             sample,
         )
-        results = results_of(plan)
-        for result in results.values():
-            stack.enter_context(listening(result.name, result))
-        found = run_preview(plan, sample)
+        results, found = sampled_results(plan, sample)
     tables = tuple(
         SampledTable(
             result.name,

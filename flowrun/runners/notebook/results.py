@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import html
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 
 from flowrun.api.changelog import ChangelogMode
+from flowrun.connectors.live_rows import listening
 from flowrun.connectors.newest_rows import NewestRows
 from flowrun.connectors.row_text import column_text
 from flowrun.core.elements import RecordBatch, removals
 from flowrun.core.schema import Schema
 from flowrun.plan.changelog import sink_mode
 from flowrun.plan.nodes import Plan
+from flowrun.runners.preview import PreviewResult, Sample, run_preview
 
 _SHOWN_ROWS = 20
 
@@ -109,6 +112,15 @@ def results_of(plan: Plan) -> dict[str, Result]:
         s.table.name: Result(s.table.name, s.schema, updating=sink_mode(plan, s) is not ChangelogMode.APPEND)
         for s in live
     }
+
+
+def sampled_results(plan: Plan, sample: Sample) -> tuple[dict[str, Result], PreviewResult]:
+    """Run a plan of `flowrun.runners.preview` on a sample; gives the rows by sink, and what was read. Raises as `run_preview`."""
+    results = results_of(plan)
+    with ExitStack() as stack:
+        for result in results.values():
+            stack.enter_context(listening(result.name, result))
+        return results, run_preview(plan, sample)
 
 
 def _shown(table: pa.Table) -> list[list[str]]:

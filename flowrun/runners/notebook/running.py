@@ -24,9 +24,9 @@ from flowrun.plan.nodes import Plan, Sink
 from flowrun.plan.rewrites.traversal import with_sinks
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import start_embedded
-from flowrun.runners.notebook.results import Result, results_of
+from flowrun.runners.notebook.results import Result, results_of, sampled_results
 from flowrun.runners.notebook.tables import HeldTables
-from flowrun.runners.preview import Sample, preview_plan, run_preview
+from flowrun.runners.preview import Sample, preview_plan
 from flowrun.runners.sql_session import SqlSession, cut
 from flowrun.runtime.job_status import JobResult
 
@@ -130,11 +130,7 @@ class Pipeline:
         sinks = {sink.table.name for sink in self._compiled.plan.sinks}
         chosen: dict[str, Any] = {} if name is None else {"sinks": (name,)} if name in sinks else {"step": name}
         plan = preview_plan(self.path, self._variables, self._overrides, sample=sample, **chosen)
-        results = results_of(plan)
-        with ExitStack() as stack:
-            for result in results.values():
-                stack.enter_context(listening(result.name, result))
-            run_preview(plan, sample)
+        results, _ = sampled_results(plan, sample)
         return results if name is None else results[name]
 
     def explain(self, stage: str = "plan") -> str:
