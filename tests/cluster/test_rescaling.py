@@ -140,7 +140,8 @@ def parallelism_of(folder: Path) -> int:
 @pytest.mark.exhaustive
 def test_reactive_mode_follows_the_task_managers(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=LONG, rate=1_000)
-    with cluster(tmp_path, file, "--reactive", "--settle", "1s", managers=1) as (run, managers):
+    settle = "6s"  # longer than a busy machine takes to start a process in the place of another
+    with cluster(tmp_path, file, "--reactive", "--settle", settle, managers=1) as (run, managers):
         wait_for(lambda: newest(tmp_path), run)
         assert parallelism_of(tmp_path) == 1
         joining = [str(argument) for argument in managers[0].args[3:]]  # type: ignore[union-attr,index]
