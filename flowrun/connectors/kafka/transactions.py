@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -46,6 +46,8 @@ class KafkaTransactions:
         self._prefix = prefix
         self._producers: dict[str, MessageProducer] = {}
         self._records: dict[str, Any] = {}
+        self._numbers: dict[str, int] = {}
+        """Writer → the number of its last commit, as far as it is known. Nobody else can change it: their producers are fenced."""
 
     def committed_number(self, writer: str) -> int:
         """The number of the last commit of a writer. It blocks on I/O.
@@ -53,36 +55,55 @@ class KafkaTransactions:
         Raises:
             ConnectorError: the cluster cannot be reached or refuses.
         """
+        if writer in self._numbers:
+            return self._numbers[writer]
         self._producer_of(writer)
         place = library().TopicPartition(self._topic, 0)
         (found,) = _patiently(lambda: self._record_of(writer).committed([place], timeout=_ATTEMPT_S), self._cluster)
         if found.error is not None:
             raise ConnectorError(f"Kafka at {self._cluster.bootstrap}: {found.error.str()}", retryable=True)
-        return max(int(found.offset), 0)
+        self._numbers[writer] = max(int(found.offset), 0)
+        return self._numbers[writer]
 
     def write(self, commit: StagedCommit, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write messages and the record of their commit in one transaction. It blocks on I/O.
+        """Write messages and the record of their commit in one transaction. It blocks on I/O. Raises as `write_together`."""
+        self.write_together([(commit, batches)])
+
+    def write_together(self, commits: Sequence[tuple[StagedCommit, Iterator[pa.RecordBatch]]]) -> None:
+        """Write messages and the records of their commits in one transaction. It blocks on I/O.
+
+        Args:
+            commits: of different writers of one sink, and their messages.
 
         Raises:
             ConnectorError: the cluster cannot be reached or refuses, or somebody else commits under the same name.
             DataError: a message is larger than the cluster takes.
         """
         kafka = library()
-        producer = self._producer_of(commit.writer)
+        producer = self._producer_of(commits[0][0].writer)
         client = producer.client
+        for commit, _ in commits:
+            self._numbers.pop(commit.writer, None)  # until the outcome is known
         try:
             client.begin_transaction()
-            for batch in batches:
-                producer.send(batch)
-            record = kafka.TopicPartition(self._topic, 0, commit.number, commit.commit_id)
-            group = self._record_of(commit.writer).consumer_group_metadata()
-            _patiently(lambda: client.send_offsets_to_transaction([record], group, _ATTEMPT_S), self._cluster)
+            for _, batches in commits:
+                for batch in batches:
+                    producer.send(batch)
+            for commit, _ in commits:
+                self._send_record(producer, commit)
             _patiently(lambda: client.commit_transaction(_ATTEMPT_S), self._cluster)
         except kafka.KafkaException as error:
             raise _failure(error.args[0], self._cluster) from error
         except ConnectorError:
             producer.check_messages()  # which say more
             raise
+        self._numbers.update((commit.writer, commit.number) for commit, _ in commits)
+
+    def _send_record(self, producer: MessageProducer, commit: StagedCommit) -> None:
+        place = library().TopicPartition(self._topic, 0, commit.number, commit.commit_id)
+        group = self._record_of(commit.writer).consumer_group_metadata()
+        send = producer.client.send_offsets_to_transaction
+        _patiently(lambda: send([place], group, _ATTEMPT_S), self._cluster)
 
     def _producer_of(self, writer: str) -> MessageProducer:
         """The producer of the writer's job and sink, whose earlier transactions are over."""
@@ -108,6 +129,7 @@ class KafkaTransactions:
 
     def close(self) -> None:
         """Release the clients; a transaction that is open is left to who comes next, or to its time-out."""
+        self._numbers.clear()
         producers, self._producers = list(self._producers.values()), {}
         records, self._records = list(self._records.values()), {}
         for producer in producers:

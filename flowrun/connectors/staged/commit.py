@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -83,6 +83,15 @@ class TransactionalTarget(Protocol):
         ...
 
 
+@runtime_checkable
+class JointTarget(Protocol):
+    """A `TransactionalTarget` that writes the rows of several writers in one transaction, where each transaction costs time of its own."""
+
+    def write_together(self, commits: Sequence[tuple[StagedCommit, Iterator[pa.RecordBatch]]]) -> None:
+        """`TransactionalTarget.write` for commits of different writers: all of them take place, or none."""
+        ...
+
+
 class StagedCommitter:
     """A `Committer` (`LongCommitter`, `ClosableCommitter`) that writes staged rows. What is recorded already is not written again.
 
@@ -99,7 +108,8 @@ class StagedCommitter:
         """Writer → numbers of its commits that failed. Nothing later is written before those: they would be taken for written."""
 
     def commit(self, committables: Sequence[Committable]) -> None:
-        """Write what is not recorded yet, each in a transaction of its own, in order; then remove the files.
+        """Write what is not recorded yet, in order: each in a transaction of its own, or, for a `JointTarget`, one of each writer together.
+        Then the files are removed.
 
         Raises:
             ConnectorError: the outside system cannot be reached or refuses, or an earlier commit has failed and is not among these.
@@ -113,22 +123,34 @@ class StagedCommitter:
         recorded: dict[str, int] = {}
         done = 0
         try:
-            for folder, file, commit in staged:
-                self._check_order(commit)
-                if commit.writer not in recorded:
-                    recorded[commit.writer] = self._target.committed_number(commit.writer)
-                if recorded[commit.writer] < commit.number:
-                    self._target.write(commit, read_staged(folder, file))
-                    recorded[commit.writer] = commit.number
-                remove_staged(folder, file.name)
-                done += 1
-                self._owed[commit.writer].discard(commit.number)
+            for group in _of_one_transaction(staged, together=isinstance(self._target, JointTarget)):
+                self._write(self._target, group, recorded)
+                for folder, file, commit in group:
+                    remove_staged(folder, file.name)
+                    done += 1
+                    self._owed[commit.writer].discard(commit.number)
         except BaseException:
             for _, _, commit in staged[done:]:
                 self._owed[commit.writer].add(commit.number)
             target, self._target = self._target, None  # the next attempt begins with a connection of its own
             target.close()
             raise
+
+    def _write(self, target: TransactionalTarget, group: Sequence[_Staged], recorded: dict[str, int]) -> None:
+        """Write what of a group is not recorded, and note it in `recorded`, writer → number."""
+        missing = []
+        for folder, file, commit in group:
+            self._check_order(commit)
+            if commit.writer not in recorded:
+                recorded[commit.writer] = target.committed_number(commit.writer)
+            if recorded[commit.writer] < commit.number:
+                missing.append((commit, read_staged(folder, file)))
+        if len(missing) > 1 and isinstance(target, JointTarget):
+            target.write_together(missing)
+        else:
+            for commit, batches in missing:
+                target.write(commit, batches)
+        recorded.update((commit.writer, commit.number) for commit, _ in missing)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove the files. Raises StateError."""
@@ -148,6 +170,22 @@ class StagedCommitter:
             raise ConnectorError(f"commit {commit.number} has to wait for commit {first}, which failed", retryable=True)
 
 
+_Staged = tuple[StatePath, StagedFile, StagedCommit]
+"""A file, its folder, and the commit of its rows."""
+
+
+def _of_one_transaction(staged: Sequence[_Staged], *, together: bool) -> Iterator[list[_Staged]]:
+    """Cut commits, in order, into those that one transaction holds: a single one, or as many as are of different writers."""
+    group: list[_Staged] = []
+    for each in staged:
+        if group and (not together or any(each[2].writer == other[2].writer for other in group)):
+            yield group
+            group = []
+        group.append(each)
+    if group:
+        yield group
+
+
 def committable_of(folder: str, file: StagedFile, writer: str, number: int) -> Committable:
     """What a writer hands over for a complete file in a folder."""
     return Committable(
@@ -163,7 +201,7 @@ def committable_of(folder: str, file: StagedFile, writer: str, number: int) -> C
     )
 
 
-def _staged(committable: Committable) -> tuple[StatePath, StagedFile, StagedCommit]:
+def _staged(committable: Committable) -> _Staged:
     """The parts of a committable, which come from state that somebody may have altered: only files of staged rows are read or removed."""
     payload, name = committable.payload, committable.commit_id
     STAGED_SHAPE(dict(payload), "payload")

@@ -261,6 +261,28 @@ def test_a_transaction_that_the_broker_has_ended_is_made_again(kafka: KafkaBroke
     assert ids(kafka, topic) == [1]
 
 
+def test_commits_of_several_writers_take_place_together_or_not_at_all(kafka: KafkaBroker) -> None:
+    topic = kafka.create_topic(1, max_message_bytes="2000")
+    made = exactly_once(kafka, topic)
+    commits = [StagedCommit(f"job/sink/{i}", 7 + i, f"c-{i}", 1) for i in range(2)]
+    rows = [made.encoder().encode(batch(IDS, [(i,)])) for i in range(2)]
+    (large,) = rows[1].to_pylist()
+    refused = pa.RecordBatch.from_pylist([{**large, "value": b"x" * 5_000}], MESSAGES)
+    target = KafkaTransactions(made.cluster, topic, made.prefix)
+    with pytest.raises(DataError, match="a message is larger than is allowed"):
+        target.write_together([(commits[0], iter([rows[0]])), (commits[1], iter([refused]))])
+    target.close()
+    assert ids(kafka, topic) == []
+    assert [target.committed_number(c.writer) for c in commits] == [0, 0]
+    target.write_together([(commit, iter([each])) for commit, each in zip(commits, rows, strict=True)])
+    target.close()
+    assert ids(kafka, topic) == [0, 1]
+    assert [target.committed_number(c.writer) for c in commits] == [7, 8], (
+        "asked of the broker, as the target was closed"
+    )
+    target.close()
+
+
 def test_what_is_recorded_is_known_to_a_new_process(kafka: KafkaBroker) -> None:
     topic = kafka.create_topic(1)
     made = exactly_once(kafka, topic)

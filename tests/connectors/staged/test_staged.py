@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -67,6 +68,10 @@ class LedgerTarget:
 
     def write(self, commit: StagedCommit, batches: Iterator[pa.RecordBatch]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
+        self._insert(commit, batches)
+        self._connection.execute("COMMIT")
+
+    def _insert(self, commit: StagedCommit, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
             for row in batch.to_pylist():
                 if row["v"] == "poison" and not LedgerTarget.refused:
@@ -74,10 +79,22 @@ class LedgerTarget:
                     raise ConnectorError("the ledger is out of ink", retryable=True)
                 self._connection.execute("INSERT INTO rows VALUES (?, ?)", list(row.values()))
         self._connection.execute("INSERT OR REPLACE INTO commits VALUES (?, ?)", [commit.writer, commit.number])
-        self._connection.execute("COMMIT")
 
     def close(self) -> None:
         self._connection.close()
+
+
+class JointLedgerTarget(LedgerTarget):
+    """Notes how many commits each transaction held."""
+
+    sizes: ClassVar[list[int]] = []
+
+    def write_together(self, commits: Sequence[tuple[StagedCommit, Iterator[pa.RecordBatch]]]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        for commit, batches in commits:
+            self._insert(commit, batches)
+        self._connection.execute("COMMIT")
+        self.sizes.append(len(commits))
 
 
 @pytest.fixture
@@ -94,7 +111,10 @@ def batch(*values: str) -> RecordBatch:
 
 
 def staged(ledger: Ledger, staging: Path, *values: str, attempt: str = "a") -> list[Committable]:
-    writer = ledger.create_writer(writer_context(staging=str(staging), attempt=attempt))
+    return staged_by(ledger.create_writer(writer_context(staging=str(staging), attempt=attempt)), *values)
+
+
+def staged_by(writer: SinkWriter, *values: str) -> list[Committable]:
     writer.open()
     writer.write(batch(*values))
     writer.flush(True)
@@ -148,6 +168,29 @@ def test_what_comes_after_a_commit_that_failed_waits_for_it(ledger: Ledger, tmp_
     assert ledger.rows() == [], "the number of the second one would say that the first one is written"
     committer.commit([*first, *second])
     assert [v for _, v in ledger.rows()] == ["poison", "b"]
+
+
+def test_commits_of_several_writers_are_one_transaction_where_the_target_can(ledger: Ledger, tmp_path: Path) -> None:
+    def of(subtask: int, *values: str, attempt: str) -> Committable:
+        context = writer_context(staging=str(tmp_path / "staged"), attempt=attempt, subtask=subtask)
+        (found,) = staged_by(ledger.create_writer(context), *values)
+        return found
+
+    JointLedgerTarget.sizes.clear()
+    first = [of(0, "a", attempt="1"), of(1, "poison", attempt="1"), of(2, "c", attempt="1")]
+    second = [of(0, "d", attempt="2")]
+    committer = StagedCommitter(lambda: JointLedgerTarget(ledger.path))
+    with pytest.raises(ConnectorError, match="out of ink"):
+        committer.commit(first)
+    assert ledger.rows() == []
+    with pytest.raises(ConnectorError, match="has to wait for commit"):
+        committer.commit(second)
+    committer.commit([*second, *first])
+    assert sorted(v for _, v in ledger.rows()) == ["a", "c", "d", "poison"]
+    committer.commit([*second, *first])
+    committer.close()
+    assert len(ledger.rows()) == 4
+    assert JointLedgerTarget.sizes == [3], "one commit alone is written alone, as is what a writer commits after it"
 
 
 def test_a_commit_that_was_given_up_is_not_waited_for(ledger: Ledger, tmp_path: Path) -> None:
