@@ -37,5 +37,6 @@ mutants:
 bench:
 	$(PYTHON) -m benchmarks
 
-docs:
+docs:  # what is generated: reference pages, and pictures of the concepts
 	$(PYTHON) docs/generate.py
+	$(PYTHON) docs/concepts/draw.py
