@@ -1,4 +1,4 @@
-"""Every recipe of docs/cookbook.md runs and gives the rows that were recorded for it."""
+"""Every recipe of docs/cookbook.md, and every query of docs/migration, runs and gives the rows that were recorded for it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def recipes(page: str) -> tuple[str, list[Recipe]]:
     return tables, found
 
 
-PAGES = {page: recipes(page) for page in ("cookbook.md",)}
+PAGES = {page: recipes(page) for page in ("cookbook.md", "migration/flink-sql.md", "migration/kafka-streams.md")}
 ALL = [recipe for _, found in PAGES.values() for recipe in found]
 
 
