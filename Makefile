@@ -1,9 +1,9 @@
 # `make check` runs what CI runs.
 PYTHON ?= python
 
-.PHONY: check native lint types imports test exhaustive soak fuzz mutants bench docs
+.PHONY: check native lint types imports test exhaustive soak fuzz mutants bench docs site
 
-check: lint types imports test exhaustive
+check: lint types imports site test exhaustive
 
 native:  # what is written in C, after a change of it; installing flowrun does this, too
 	$(PYTHON) flowrun/connectors/formats/native/build.py
@@ -40,3 +40,6 @@ bench:
 docs:  # what is generated: reference pages, and pictures of the concepts
 	$(PYTHON) docs/generate.py
 	$(PYTHON) docs/concepts/draw.py
+
+site:  # docs/ as a site in build/site; links that lead nowhere are errors.
+	$(PYTHON) -m mkdocs build --strict --quiet -f docs/site/mkdocs.yml
