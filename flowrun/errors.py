@@ -43,6 +43,24 @@ class FlowrunError(Exception):
         """Pickled with everything that it knows, and with its causes."""
         return _remade, (tuple(_parts(e) for e in _chain(self)),)
 
+    def _render_traceback_(self) -> list[str]:
+        """What notebooks show (IPython asks for it): the line of the cell, and the message; how flowrun came to it helps nobody."""
+        return [*_calling_line(self), f"{type(self).__name__}: {self}"]
+
+
+def _calling_line(error: BaseException) -> list[str]:
+    """The line of the user's program that called flowrun, with its place; nothing if none did."""
+    import os
+    import traceback  # not needed without a failure
+
+    own = os.path.dirname(__file__) + os.sep
+    before: traceback.FrameSummary | None = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename.startswith(own):
+            break
+        before = frame
+    return [] if before is None else [f"line {before.lineno}:  {before.line}"]
+
 
 class ForeignError(FlowrunError):
     """An error that is not flowrun's own, as another process tells of it. `kind`: the name of its class there."""
@@ -273,6 +291,12 @@ class JobCancelledError(FlowrunError):
 
 class InternalError(FlowrunError):
     """An invariant of flowrun itself does not hold. Please report it with the pipeline."""
+
+    def _render_traceback_(self) -> list[str]:
+        """All of it, for the report."""
+        import traceback
+
+        return traceback.format_exception(self)
 
 
 def is_from_outside(error: BaseException) -> bool:
