@@ -157,8 +157,15 @@ def named_tests(file: Path) -> list[Path]:
     pattern = re.compile(rf"^\s*pipeline:\s*[\"']?(?:\S*/)?{re.escape(file.name)}[\"']?\s*(?:#.*)?$", re.MULTILINE)
     folder = file.parent
     places = {*folder.rglob("*.test.yaml"), *(folder.parent / "tests").glob("*.test.yaml")}
-    found = [p for p in places if is_test_file(p) and pattern.search(p.read_text(encoding="utf-8", errors="replace"))]
-    return sorted(found)
+    return sorted(p for p in places if is_test_file(p) and pattern.search(_text(p)))
+
+
+def _text(path: Path) -> str:
+    """The text of a file; empty if it cannot be read, or is gone by now."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _say_how_rows_differ(

@@ -92,7 +92,9 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
     except (Exception, SystemExit) as error:
         raise PipelineError.of(
             f"'{reference}': importing {module_name} failed: {describe(error)}{where(error)}",
-            f"a module of functions must import without side effects; test it with: python -c 'import {module_name}'",
+            "correct this line"
+            if isinstance(error, SyntaxError)
+            else f"a module of functions must import without side effects; test it with: python -c 'import {module_name}'",
         ) from error
     finally:
         sys.path[:] = saved
