@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.errors import DataError
+from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.function_loading import describe, where
 from flowrun.operators.user_functions import load_callable
 from flowrun.plan.evaluated_rows import EvaluatedRows
@@ -71,6 +71,8 @@ def _vectorised(function: Callable[..., Any], expression: PythonCall) -> PythonK
     def kernel(arguments: Sequence[pa.Array], evaluated: EvaluatedRows) -> pa.Array:
         try:
             value = function(*arguments)
+        except FlowrunError:
+            raise
         except Exception as error:
             raise _failed(name, error, None) from error
         if isinstance(value, pa.ChunkedArray):

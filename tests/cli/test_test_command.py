@@ -267,6 +267,114 @@ LEFT JOIN buyers FOR SYSTEM_TIME AS OF o.at AS b ON o.buyer = b.buyer;
     assert "the pipeline looks up rows in table 'buyers', which a test does not reach" in result.output
 
 
+SCORED = """
+CREATE FUNCTION twice AS 'hidden.double' LANGUAGE PYTHON;
+CREATE TABLE orders (id BIGINT, amount DECIMAL(10, 2)) WITH ('connector' = 'datagen');
+CREATE TABLE result (id BIGINT, twice BIGINT) WITH ('connector' = 'blackhole');
+INSERT INTO result SELECT id, twice(id) FROM orders;
+"""
+CALLS = (
+    HEAD
+    + """
+  - name: calls
+    replace:
+      functions:
+        hidden:double:
+          - {n: 1, result: 70}
+          - {n: null, result: 0}
+          - {n: 2}
+    given: {orders: [{id: 1}, {id: 2}, {}]}
+    expect: {result: [{id: 1, twice: 70}, {id: 2}, {twice: 0}]}
+"""
+)
+
+
+def test_a_table_stands_for_a_function(tell: Tell, tmp_path: Path) -> None:
+    """Its calls are all that there is: another one fails the test, with the place of the table."""
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    result = tell(CALLS, SCORED)
+    assert result.code == 0, result.output
+    assert "1 test passed" in result.output
+    unknown = tell(CALLS.replace("{id: 2}, {}]", "{id: 3}, {}]"), SCORED)
+    assert unknown.code == 1
+    said = "the table that stands for function 'hidden:double' has no row for the call (n: 3)"
+    assert f"p.test.yaml:8:11: error: {said}" in unknown.output
+    as_text = CALLS.replace(
+        """
+          - {n: 1, result: 70}
+          - {n: null, result: 0}
+          - {n: 2}
+""",
+        """ |
+          n, result
+          1, 70
+          ,  0
+          2,
+""",
+    )
+    assert tell(as_text, SCORED).code == 0
+    expected = CALLS.replace("{id: 2}, {}]", "{id: 3}, {}]").replace(
+        "expect: {result: [{id: 1, twice: 70}, {id: 2}, {twice: 0}]}", "error: has no row for the call"
+    )
+    assert tell(expected, SCORED).code == 0
+
+
+MAPPED = """
+sources:
+  orders: {connector: filesystem, path: in/, format: json, schema: {id: BIGINT, amount: DOUBLE}}
+steps:
+  priced: {from: orders, map: {function: "hidden:fee", schema: {id: BIGINT, fee: DOUBLE}}}
+sinks:
+  out: {from: priced, connector: blackhole}
+"""
+
+
+def test_a_table_stands_for_a_function_of_map(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text("def fee(rows):\n    raise RuntimeError('not in a test')\n")
+    story = """
+pipeline: p.yaml
+tests:
+  - name: fees
+    replace:
+      functions:
+        hidden:fee:
+          - {row: {amount: 5}, result: {id: 9, fee: 0.5}}
+          - {row: {amount: 6}, result: {id: 8}}
+    given: {orders: [{id: 1, amount: 6}, {id: 2, amount: 5}, {id: 3, amount: 5}]}
+    expect: {out: [{id: 8, fee: null}, {id: 9, fee: 0.5}, {id: 9, fee: 0.5}]}
+"""
+    result = tell(story, MAPPED, "p.yaml")
+    assert result.code == 0, result.output
+    unknown = tell(story.replace("{row: {amount: 6}", "{row: {amount: 7}"), MAPPED, "p.yaml")
+    assert unknown.code == 1
+    assert "has no row for the call (amount: 6.0)" in unknown.output
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("[{a: 1, b: 2, result: 3}]", "has 2 columns beside 'result', but it is called with 1 argument"),
+        ("[{a: 1, b: 2}]", "has 2 columns beside 'result'"),
+        ("[{n: x, result: 3}]", "column 'n' of the table that stands for function 'hidden:double' is BIGINT"),
+        ("[{n: 1, result: 3}, {n: 1, result: 4}]", "has two rows for the call (n: 1)"),
+        ("nonsense", "'nonsense' is no function: it is written module:function"),
+        ("{n: 1}", "rows are expected, got a mapping"),
+    ],
+)
+def test_tables_of_calls_that_are_wrong(tell: Tell, tmp_path: Path, table: str, said: str) -> None:
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    story = f"""{HEAD}
+  - name: calls
+    replace: {{functions: {{"hidden:double": {table}}}}}
+    given: {{orders: [{{id: 1}}]}}
+    expect: {{result: []}}
+"""
+    result = tell(story, SCORED)
+    assert result.code == 2, result.output
+    assert said in result.output
+    assert result.output.count("error:") == 1
+
+
 RISKY = """
 settings: {dead_letters: {sink: letters}}
 sources:

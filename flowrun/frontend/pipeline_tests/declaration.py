@@ -18,8 +18,11 @@ from flowrun.frontend.trees.spec import (
 AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW, SPARK = "as written", "restored", "rescaled", "row by row", "spark"
 VARIANTS = (AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW, SPARK)
 """The ways in which each test runs, on Spark if that is asked for."""
+RESULT, ROWS = "result", "row"
+"""The columns of a table of calls that have their results, and the rows that a function on rows is given."""
 
 _ROWS = TreeValue("rows: a list of mappings, a text of comma-separated values with a line of names, or `{file: PATH}`")
+_FUNCTION = TreeValue("another function, written module:function, or rows of arguments and results")
 _TABLE = TextValue("the name of a source")
 _TEXT = TextValue()
 _MOMENT = TextValue("a time such as 2024-01-01T10:00:00")
@@ -36,12 +39,11 @@ REPLACED = RecordSpec(
         ),
         KeySpec(
             "functions",
-            MapValue(
-                TextValue("a Python function", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:function"),
-                TextValue("module:function, as the pipeline names it"),
-            ),
-            "Python functions and classes by `module:name` as the pipeline names them, with what stands for them, importable from the "
-            "folder of the test.",
+            MapValue(_FUNCTION, TextValue("module:function, as the pipeline names it")),
+            "Python functions and classes by `module:name` as the pipeline names them, with what stands for them: another one as "
+            "`module:name`, importable from the folder of the test, or a table of its calls. Of a function in expressions column `result` "
+            "has the results, and the others are the arguments, in their order; of one of `map` it has the rows that it gives, and column "
+            "`row` those that it is given. A call that the table does not have fails the test.",
         ),
     ),
 )

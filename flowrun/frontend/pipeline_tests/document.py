@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -27,6 +28,7 @@ TOLERANCE = 1e-9
 """How far floating numbers may differ, relative to them, unless a test says otherwise."""
 ALL = "all"
 START = "2024-01-01T00:00:00"
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @record(eq=False)
@@ -123,7 +125,8 @@ class Surroundings:
         overrides: values by path that replace those in it.
         now_ms: processing time at the beginning, ms since 1970.
         lookups: rows of tables that are asked, by name.
-        functions: what stands for Python functions, by `module:name`.
+        functions: `module:name` of what stands for Python functions, by that of the function.
+        calls: tables of calls that stand for them, likewise.
         variants: ways in which it runs.
     """
 
@@ -132,6 +135,7 @@ class Surroundings:
     now_ms: int = 0
     lookups: Mapping[str, WrittenRows] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
+    calls: Mapping[str, WrittenRows] = field(default_factory=dict)
     variants: tuple[str, ...] = VARIANTS
 
 
@@ -240,7 +244,7 @@ class _Reader:
     def _surroundings(self, section: Section, outer: Surroundings) -> Surroundings:
         replaced = section.section("replace")
         lookups = {} if replaced is None else self._rows_by_name(replaced.named("lookup"))
-        functions = {} if replaced is None else _texts(replaced.named("functions"))
+        functions, calls = self._functions({} if replaced is None else replaced.named("functions"))
         variants = section.values.get("variants")
         now = section.scalar("now")
         return Surroundings(
@@ -248,11 +252,30 @@ class _Reader:
             {**outer.overrides, **_texts(section.named("set"))},
             outer.now_ms if now is None else self._moment(now),
             {**outer.lookups, **lookups},
-            {**outer.functions, **functions},
+            {**{n: f for n, f in outer.functions.items() if n not in calls}, **functions},
+            {**{n: t for n, t in outer.calls.items() if n not in functions}, **calls},
             outer.variants
             if variants is None
             else (AS_WRITTEN, *(str(v) for v in _tuple(variants) if v != AS_WRITTEN)),
         )
+
+    def _functions(self, named: Mapping[str, Named]) -> tuple[dict[str, str], dict[str, WrittenRows]]:
+        """(other functions, tables of calls) that stand for functions."""
+        functions: dict[str, str] = {}
+        calls: dict[str, WrittenRows] = {}
+        for name, value in named.items():
+            tree = value.value
+            if not isinstance(tree, YamlScalar) or "\n" in tree.text:
+                calls |= self._rows_by_name({name: value})
+            elif _FUNCTION.fullmatch(tree.text):
+                functions[name] = tree.text
+            else:
+                self._diagnostics.error(
+                    f"'{tree.text}' is no function: it is written module:function",
+                    tree.location,
+                    hint="or give its calls as rows: [{amount: 5, result: 0.5}]",
+                )
+        return functions, calls
 
     def _test(self, section: Section, shared: Surroundings) -> PipelineTest:
         name = section.scalar("name")

@@ -107,12 +107,18 @@ class _Subjects:
             tuple(sorted(around.overrides.items())),
             tuple(sorted((name, id(rows)) for name, rows in around.lookups.items())),
             tuple(sorted(around.functions.items())),
+            tuple(sorted((name, id(rows)) for name, rows in around.calls.items())),
         )
         if key not in self._known:
             if not file.pipeline.exists():
                 raise _no_pipeline(file.source, file)
             replacements = Replacements(
-                file.source, test.location, around.lookups, around.functions, str(file.folder.resolve())
+                file.source,
+                test.location,
+                around.lookups,
+                around.functions,
+                around.calls,
+                str(file.folder.resolve()),
             )
             self._known[key] = Subject(file.pipeline, around.variables, around.overrides, replacements)
         return self._known[key]

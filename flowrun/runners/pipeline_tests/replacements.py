@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 from flowrun.connectors import memory
 from flowrun.core.record import record
-from flowrun.errors import Location, did_you_mean
+from flowrun.core.schema import Schema
+from flowrun.core.types import DataType
+from flowrun.core.types import row as row_type
+from flowrun.errors import Location, PipelineError, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.pipeline_tests.declaration import RESULT, ROWS
 from flowrun.frontend.pipeline_tests.rows import WrittenRows, to_batch
 from flowrun.frontend.source_text import SourceText
 from flowrun.plan.description import Meaning, node_description
 from flowrun.plan.expressions import Expression, PythonCall, transform, walk
 from flowrun.plan.joins import LookupJoin
-from flowrun.plan.nodes import Plan, PlanNode, TableReference, walk_plan
+from flowrun.plan.nodes import Plan, PlanNode, PythonMap, TableReference, walk_plan
 from flowrun.plan.rewrites.traversal import expressions_of, map_expressions, map_plan
+from flowrun.runners.pipeline_tests.call_tables import Calls, new_table
 
 _numbers = itertools.count()
 
@@ -31,6 +36,7 @@ class Replacements:
         location: of the test that has them.
         lookups: rows of tables that are asked, by name.
         functions: `module:name` of what stands for a function, by that of the function.
+        calls: tables of calls that stand for a function, by its `module:name`.
         folder: of the tests: there functions are looked for first.
     """
 
@@ -38,6 +44,7 @@ class Replacements:
     location: Location
     lookups: Mapping[str, WrittenRows] = field(default_factory=dict)
     functions: Mapping[str, str] = field(default_factory=dict)
+    calls: Mapping[str, WrittenRows] = field(default_factory=dict)
     folder: str = "."
 
     def apply(self, plan: Plan) -> Plan:
@@ -66,7 +73,7 @@ class Replacements:
                     hint=f"give its rows: replace: {{lookup: {{{name}: [{{…}}]}}}}",
                 )
         functions = sorted({f for node in walk_plan(plan) for f in _functions(node)})
-        for name in self.functions:
+        for name in (*self.functions, *self.calls):
             if name not in functions:
                 known = did_you_mean(name, functions) if functions else "it calls none"
                 diagnostics.error(f"the pipeline calls no function '{name}'", self.location, hint=known)
@@ -74,11 +81,14 @@ class Replacements:
     def _replaced(self, node: PlanNode, diagnostics: Diagnostics) -> PlanNode:
         if isinstance(node, LookupJoin) and node.table.name in self.lookups:
             return replace(node, table=self._table(node, diagnostics))
-        if not self.functions:
+        if not self.functions and not self.calls:
             return node
-        node = map_expressions(node, lambda e: transform(e, self._call))
+        node = map_expressions(node, lambda e: transform(e, lambda inner: self._call(inner, diagnostics)))
         for name in _function_fields(node):
-            if (other := self.functions.get(getattr(node, name))) is not None:
+            reference = getattr(node, name)
+            if reference in self.calls:
+                return self._mapped(node, reference, diagnostics)
+            if (other := self.functions.get(reference)) is not None:
                 changes: dict[str, Any] = {name: other, "search_path": (self.folder, *_search_path(node))}
                 node = replace(node, **changes)
         return node
@@ -91,14 +101,95 @@ class Replacements:
             memory.put(name, [rows])
         return TableReference(table.name, "memory", {"table": name}, primary_key=table.primary_key)
 
-    def _call(self, expression: Expression) -> Expression:
-        if not isinstance(expression, PythonCall) or expression.reference not in self.functions:
+    def _call(self, expression: Expression, diagnostics: Diagnostics) -> Expression:
+        if not isinstance(expression, PythonCall):
+            return expression
+        reference = expression.reference
+        if reference in self.calls:
+            types = [a.type for a in expression.arguments]
+            made = self._table_of_calls(reference, types, expression.type, diagnostics)
+            return expression if made is None else replace(expression, reference=made, search_path=(), vectorised=True)
+        if reference not in self.functions:
             return expression
         return replace(
-            expression,
-            reference=self.functions[expression.reference],
-            search_path=(self.folder, *expression.search_path),
+            expression, reference=self.functions[reference], search_path=(self.folder, *expression.search_path)
         )
+
+    def _table_of_calls(
+        self, reference: str, types: Sequence[DataType], result: DataType, diagnostics: Diagnostics
+    ) -> str | None:
+        """The reference of a table that stands for a function in expressions; None: it cannot, which is reported."""
+        written = self.calls[reference]
+        at = written.node.location
+        names = tuple(n for n in written.columns if n != RESULT)
+        if written.rows and (len(names) != len(types) or RESULT not in written.columns):
+            problem = f"the table that stands for function '{reference}' has {len(names)} columns beside '{RESULT}', but it is called with"
+            hint = f"name a column for each argument, in their order, and '{RESULT}'"
+            diagnostics.error(f"{problem} {len(types)} argument{'s' * (len(types) != 1)}", at, hint=hint)
+            return None
+        if not written.rows:
+            names = tuple(f"argument {i + 1}" for i in range(len(types)))
+        schema = Schema.from_pairs([*zip(names, types, strict=True), (RESULT, result)])
+        return self._new_table(reference, names, schema, diagnostics)
+
+    def _mapped(self, node: PlanNode, reference: str, diagnostics: Diagnostics) -> PlanNode:
+        """A `map` whose function is a table: of rows that it is given, and of those that it gives."""
+        written = self.calls[reference]
+        at = written.node.location
+        if not isinstance(node, PythonMap) or node.flat or node.side_outputs:
+            diagnostics.error(
+                f"function '{reference}' keeps state or gives any number of rows: no table can stand for it",
+                at,
+                hint="let another function stand for it: module:function",
+            )
+            return node
+        if not written.rows or set(written.columns) != {ROWS, RESULT}:
+            diagnostics.error(
+                f"function '{reference}' is given rows and gives rows: the columns of its table are '{ROWS}' and '{RESULT}'",
+                at,
+                hint="- {row: {id: 1, amount: 5}, result: {id: 1, fee: 0.5}}",
+            )
+            return node
+        rows = (row.cells[ROWS].value for row in written.rows if ROWS in row.cells)
+        named = dict.fromkeys(n for cell in rows if isinstance(cell, dict) for n in cell)
+        known = [f for f in node.input.schema if f.name in named]
+        unknown = [n for n in named if n not in node.input.schema]
+        if unknown:
+            hint = did_you_mean(unknown[0], node.input.schema.names)
+            diagnostics.error(
+                f"the rows that function '{reference}' is given have no column '{unknown[0]}'", at, hint=hint
+            )
+            return node
+        given = row_type(*((f.name, f.type) for f in known))
+        gives = row_type(*((f.name, f.type) for f in node.schema))
+        schema = Schema.from_pairs([(ROWS, given), (RESULT, gives)])
+        made = self._new_table(reference, tuple(f.name for f in known), schema, diagnostics, by_row=True)
+        return node if made is None else replace(node, function=made, row=False, search_path=())
+
+    def _new_table(
+        self,
+        reference: str,
+        names: tuple[str, ...],
+        schema: Schema,
+        diagnostics: Diagnostics,
+        *,
+        by_row: bool = False,
+    ) -> str | None:
+        written = self.calls[reference]
+        batch = to_batch(written, schema, f"the table that stands for function '{reference}'", diagnostics)
+        if batch is None:
+            return None
+        columns = batch.columns
+        arguments = columns.column(ROWS).flatten() if by_row else columns.columns[:-1]
+        at = written.node.location
+        line = self.source.line(at.line)
+        calls = Calls(reference, names, tuple(arguments), columns.column(RESULT), at, line, by_row)
+        try:
+            return new_table(calls)
+        except PipelineError as error:
+            (problem,) = error.diagnostics
+            diagnostics.error(problem.message, problem.location, hint=problem.hint)
+            return None
 
 
 def _functions(node: PlanNode) -> set[str]:

@@ -85,6 +85,8 @@ def why_not(bound: BoundTest, outcome: Outcome) -> str | None:
         return f"source '{endless[0]}' does not end"
     if test.error is not None:
         return "an error is expected"
+    if test.surroundings.calls:
+        return "a table stands for a function"
     if any(isinstance(action, Pass) for action in test.actions):
         return "processing time goes by"
     if any(outcome.looks[-1].late.values()):

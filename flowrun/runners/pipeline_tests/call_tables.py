@@ -1,0 +1,127 @@
+"""Tables that stand for Python functions of a pipeline under test: a call gives what the table says, and is an error if it says nothing.
+
+A table is a function of this module, as users' functions are of theirs: `table_7` for the seventh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from flowrun.core.record import record
+from flowrun.errors import Diagnostic, Location, PipelineError
+from flowrun.runners.pipeline_tests.row_texts import value_text
+
+
+@record(eq=False)
+class Calls:
+    """The calls of a function that a test knows.
+
+    Attributes:
+        function: its name, for messages.
+        names: of the columns that hold its arguments.
+        arguments: a column of each.
+        results: of each call.
+        location: of the table.
+        line: the text there.
+        by_row: it is given batches of rows, of which it gives others; else it is given the columns of its arguments.
+    """
+
+    function: str
+    names: tuple[str, ...]
+    arguments: tuple[pa.Array, ...]
+    results: pa.Array
+    location: Location
+    line: str
+    by_row: bool = False
+
+    @property
+    def places(self) -> dict[Any, int]:
+        """Arguments → where their result is.
+
+        Raises:
+            PipelineError: two calls have the same arguments.
+        """
+        found: dict[Any, int] = {}
+        for place, values in enumerate(_rows(self.arguments, len(self.results))):
+            if found.setdefault(_frozen(values), place) != place:
+                raise self._problem(f"has two rows for the call {self._call(values)}", "a call has one result")
+        return found
+
+    def unknown(self, values: Sequence[Any]) -> PipelineError:
+        """The error of a call that the table does not have."""
+        return self._problem(
+            f"has no row for the call {self._call(values)}", "add the row, with the result of the call"
+        )
+
+    def _call(self, values: Sequence[Any]) -> str:
+        return f"({', '.join(f'{n}: {value_text(v)}' for n, v in zip(self.names, values, strict=True))})"
+
+    def _problem(self, what: str, hint: str) -> PipelineError:
+        message = f"the table that stands for function '{self.function}' {what}"
+        return PipelineError([Diagnostic(message, self.location, self.line, hint)])
+
+
+class CallTable:
+    """What is called instead of the function."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._places = calls.places
+
+    def call(self, *given: Any) -> Any:
+        """The results for columns of arguments, or the rows for a batch of rows.
+
+        Raises:
+            PipelineError: there is a call that the table does not have.
+        """
+        calls = self._calls
+        if not calls.by_row:
+            return self._results(_rows(given, len(given[0])) if given else [()])
+        (batch,) = given
+        columns = [batch.column(name) for name in calls.names]
+        found: pa.StructArray = self._results(_rows(columns, batch.num_rows))
+        return pa.RecordBatch.from_arrays(found.flatten(), names=found.type.names)
+
+    def _results(self, rows: Iterable[tuple[Any, ...]]) -> pa.Array:
+        places = []
+        for values in rows:
+            place = self._places.get(_frozen(values))
+            if place is None:
+                raise self._calls.unknown(values)
+            places.append(place)
+        return self._calls.results.take(pa.array(places, pa.int64()))
+
+
+def _rows(columns: Sequence[pa.Array], count: int) -> Iterable[tuple[Any, ...]]:
+    return zip(*(c.to_pylist() for c in columns), strict=True) if columns else [()] * count
+
+
+def _frozen(value: Any) -> Any:
+    """A value as a key of a dictionary; numbers that are equal are one, but true is not 1."""
+    match value:
+        case tuple() | list():
+            return tuple(map(_frozen, value))
+        case dict():
+            return tuple((k, _frozen(v)) for k, v in value.items())
+        case bool():
+            return (bool, value)
+    return value
+
+
+_tables: list[CallTable] = []
+
+
+def new_table(calls: Calls) -> str:
+    """The reference of a function that a table stands for. Raises PipelineError: the table says two things of one call."""
+    _tables.append(CallTable(calls))
+    return f"{__name__}:table_{len(_tables) - 1}"
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    prefix, _, number = name.partition("_")
+    if prefix != "table" or not number.isdigit() or int(number) >= len(_tables):
+        raise AttributeError(name)
+    return _tables[int(number)].call
