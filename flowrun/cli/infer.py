@@ -1,20 +1,22 @@
-"""`flowrun infer PATH`: writes a source for data that nobody has declared."""
+"""`flowrun infer PLACE`: writes a source for data that nobody has declared."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
+
+from flowrun.cli.data_arguments import asked_of, data_options
 
 _LANGUAGES = ("yaml", "sql")
 
 
 @click.command()
-@click.argument("path")
-@click.option("--format", "form", metavar="FORMAT", help="Of the files; by default as their names say.")
+@click.argument("place")
+@data_options
 @click.option("--as", "language", type=click.Choice(_LANGUAGES), default="yaml", show_default=True, help="Language.")
-@click.option("--name", help="Of the table; by default as the path says.")
-@click.option("--rows", type=click.IntRange(1), default=10_000, show_default=True, help="Rows to look at, about.")
+@click.option("--name", help="Of the table; by default as the place says.")
 @click.option(
     "-o",
     "--output",
@@ -23,31 +25,42 @@ _LANGUAGES = ("yaml", "sql")
 )
 @click.pass_context
 def infer(
-    ctx: click.Context, path: str, form: str | None, language: str, name: str | None, rows: int, output: Path | None
+    ctx: click.Context,
+    place: str,
+    form: str | None,
+    options: tuple[str, ...],
+    registry: str | None,
+    changes: bool,
+    rows: int,
+    language: str,
+    name: str | None,
+    output: Path | None,
 ) -> None:
-    """Write a source for data that nobody has declared: types, NULLs, keys, event time and the delay of its watermark.
+    """Write a source for data that nobody has declared: types, NULL, keys, event time and the delay of its watermark.
 
-    PATH is a file, a folder or a glob, local or a URI. What is written is a pipeline that shows the rows, with what was seen as
-    comments. Only a sample is looked at.
+    PLACE is a file, a folder or a glob, local or a URI (s3://…); https://HOST/FILE; kafka://HOST:PORT/TOPIC;
+    postgresql://USER@HOST/DATABASE/TABLE; or FILE/TABLE of SQLite or DuckDB. What is written is a pipeline that shows the rows, with what
+    was seen as comments. Only a sample is looked at, and no trace is left where it is. Passwords are never written.
     """
     from flowrun.cli.console import EXIT_OK, say
-    from flowrun.errors import PipelineError
+    from flowrun.errors import FlowrunError, PipelineError
     from flowrun.runners.inference.declaration import as_sql, as_yaml, declaration
-    from flowrun.runners.inference.samples import FORMATS, local_name, sample_files
+    from flowrun.runners.inference.places import sample_of
 
-    if form is not None and form not in FORMATS:
-        raise PipelineError.of(
-            f"rows of format '{form}' do not tell their columns", f"one of {', '.join(FORMATS)} does"
-        )
     if output is not None and output.suffix.lower() == ".sql":
         language = "sql"
     if output is not None and output.exists():
         raise PipelineError.of(f"'{output}' exists; nothing was written", "name a new file")
-    declared = declaration(name or local_name(path), sample_files(path, form, rows))
+    asked = asked_of(place, form, options, registry, changes=changes, rows=rows)
+    declared = declaration(sample_of(replace(asked, download_to=None if output is None else output.parent)), name)
     text = as_sql(declared) if language == "sql" else as_yaml(declared)
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
-        say(f"wrote {output}; look at its rows:  flowrun preview {output}")
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise FlowrunError(f"cannot write {output}: {error.strerror}") from error
+        say(f"wrote {output}; look at its rows:  flowrun {'run' if changes else 'preview'} {output}")
     ctx.exit(EXIT_OK)

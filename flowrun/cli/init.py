@@ -1,14 +1,20 @@
-"""`flowrun init [DIR]`: makes a small project that runs as it is."""
+"""`flowrun init [DIR]`: makes a small project that runs as it is, or one around data."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from flowrun.cli.data_arguments import asked_of, data_options
 from flowrun.errors import FlowrunError, PipelineError
+
+if TYPE_CHECKING:
+    from flowrun.runners.inference.sample import Sample
 
 FILES = {
     "pipeline.yaml": "pipeline.yaml",
@@ -20,29 +26,85 @@ FILES = {
 """File of the project → its template in flowrun/cli/templates."""
 
 
-SAMPLE_ROWS = 10_000
-
-
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), default=Path())
+@click.argument("directory", type=click.Path(path_type=Path), required=False)
 @click.option(
-    "--from", "data", metavar="PATH", help="Begin with data: a file, a folder or a glob, whose columns are found out."
+    "--from",
+    "data",
+    metavar="PLACE",
+    help="Begin with data whose columns are found out: a place as `flowrun infer` takes it.",
 )
-def init(directory: Path, data: str | None) -> None:
-    """Make a small project that runs: a pipeline, a Python function and some data.
+@data_options
+def init(
+    directory: Path | None,
+    data: str | None,
+    form: str | None,
+    options: tuple[str, ...],
+    registry: str | None,
+    changes: bool,
+    rows: int,
+) -> None:
+    """Make a small project that runs: a pipeline, a Python function and some data. Without arguments it asks.
 
     With --from, the pipeline reads this data, as `flowrun infer` proposes it; a first test, a workflow that runs it for every change and
-    settings of editors come with it. Existing files are never overwritten.
+    settings of editors come with it. Existing files are never overwritten, and passwords never written.
     """
-    if data is None:
-        templates = resources.files("flowrun.cli") / "templates"
-        files = {name: (templates / template).read_text(encoding="utf-8") for name, template in FILES.items()}
+    asks = directory is None and data is None
+    if directory is None:
+        directory = _asked_directory() if asks else Path()
+    _check_free(directory, ("pipeline.yaml",))
+    asked = replace(
+        asked_of(data or "", form, options, registry, changes=changes, rows=rows),
+        start=directory,
+        download_to=directory / "data",
+    )
+    sample: Sample | None = None
+    if asks:
+        from flowrun.cli.asking import ask_for_data
+
+        sample = ask_for_data(asked)
+    elif data is not None:
+        from flowrun.runners.inference.places import sample_of
+
+        sample = sample_of(asked)
+    if sample is None:
+        files, command = _example(), "run pipeline.yaml"
     else:
-        files = _from_data(directory, data)
+        files, command = _of_data(sample)
+    _check_free(directory, files)
+    _write(directory, files)
+    place = "" if directory == Path() else f"cd {directory} && "
+    click.echo(f"Made {', '.join(files)} in {directory.resolve()}.\nNow:  {place}flowrun {command}")
+
+
+def _asked_directory() -> Path:
+    from flowrun.cli.asking import ask_for_directory
+
+    return ask_for_directory()
+
+
+def _check_free(directory: Path, files: Iterable[str]) -> None:
     taken = [name for name in files if (directory / name).exists()]
     if taken:
         problem = f"{directory}: {', '.join(taken)} already exist; nothing was written"
         raise PipelineError.of(problem, hint="choose an empty directory")
+
+
+def _example() -> dict[str, str]:
+    templates = resources.files("flowrun.cli") / "templates"
+    return {name: (templates / template).read_text(encoding="utf-8") for name, template in FILES.items()}
+
+
+def _of_data(sample: Sample) -> tuple[dict[str, str], str]:
+    """(the files of a project that reads this data, the command that comes next)."""
+    from flowrun.frontend.yaml.declaration.json_schema import json_schema
+    from flowrun.runners.inference.declaration import declaration
+    from flowrun.runners.inference.project import first_command, project_files
+
+    return project_files(declaration(sample), json_schema()), first_command(sample)
+
+
+def _write(directory: Path, files: Mapping[str, str]) -> None:
     try:
         for name, text in files.items():
             target = directory / name
@@ -50,23 +112,3 @@ def init(directory: Path, data: str | None) -> None:
             target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise FlowrunError(f"cannot write the project to {directory}: {error}") from error
-    place = "" if directory == Path() else f"cd {directory} && "
-    next_step = "Run it:  " if data is None else "Look at its rows, and run its test:  "
-    command = "flowrun run pipeline.yaml" if data is None else "flowrun dev pipeline.yaml"
-    click.echo(f"Made {', '.join(files)} in {directory.resolve()}.\n{next_step}{place}{command}")
-
-
-def _from_data(directory: Path, data: str) -> dict[str, str]:
-    """The files of a project that reads this data, which stays where it is."""
-    from dataclasses import replace
-
-    from flowrun.connectors.filesystem.table_path import TablePath
-    from flowrun.frontend.yaml.declaration.json_schema import json_schema
-    from flowrun.runners.inference.declaration import declaration
-    from flowrun.runners.inference.project import project_files
-    from flowrun.runners.inference.samples import local_name, sample_files
-
-    sample = sample_files(data, None, SAMPLE_ROWS)
-    if TablePath(data).is_local and not os.path.isabs(data):
-        sample = replace(sample, path=os.path.relpath(data, directory))
-    return project_files(declaration(local_name(data), sample), json_schema())

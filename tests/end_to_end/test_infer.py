@@ -152,7 +152,11 @@ def test_an_existing_file_is_not_overwritten(flowrun: Command) -> None:
         ("a.json", '[{"n": 1},\n{"n": 2}]\n', "a.json, line 1: "),
         ("a.json", "{}\n{}\n", "the rows of 'a.json' that were looked at have no columns"),
         ("a.json", "", "there is no file with data in 'a.json'"),
-        ("a.txt", "x", "the names of the files do not tell their format\n  hint: give it: --format json|csv"),
+        (
+            "a.txt",
+            "x",
+            "neither the names of the files nor their first bytes tell their format\n  hint: give it: --format json|csv",
+        ),
         ("a.parquet", "x", "a.parquet is no file of format 'parquet'"),
         ("a.csv", 'a,b\n1,"x\n', "a.csv is no CSV"),
     ],

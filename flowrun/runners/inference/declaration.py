@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from flowrun.core.record import record
-from flowrun.core.types import BYTES, DataType, from_arrow
+from flowrun.core.types import BYTES, DataType
 from flowrun.core.units import interval_text
 from flowrun.errors import PipelineError
 from flowrun.frontend.sql.script.stored_tables import type_text
 from flowrun.frontend.yaml.queries.queries import quoted
-from flowrun.runners.inference.event_time import EventTime, propose
-from flowrun.runners.inference.samples import Sample
+from flowrun.runners.inference.event_time import EventTime, measured, propose
+from flowrun.runners.inference.sample import Sample
 from flowrun.runners.inference.value_types import Column, columns_of
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -23,6 +25,8 @@ _LEAST_ROWS_OF_A_KEY = 20
 _LONGEST_ALIGNED = 60
 """Code points of a line whose remark stands below those of others."""
 _EVENT_TIME = "event_time"
+_MESSAGE_TIME = "timestamp"
+"""The metadata of a message that is its time."""
 
 
 @record
@@ -34,22 +38,26 @@ class Declaration:
         sample: what was looked at.
         columns: of its rows.
         event_time: which column says when a row happened, and how late rows come; None: none looks like it.
+        message_time: the time that messages have of their own, as event time, where no column is; None: they have none.
     """
 
     name: str
     sample: Sample
     columns: tuple[Column, ...]
     event_time: EventTime | None
+    message_time: EventTime | None = None
 
     @property
     def time_column(self) -> str | None:
-        """The column that holds the event time: one of the data, or one that is computed of it."""
-        if self.event_time is None:
+        """The column that holds the event time: one of the data, or one that is computed of it, or read beside it."""
+        if self.event_time is None and self.message_time is None:
             return None
-        if self.event_time.unit is None:
+        if self.event_time is not None and self.event_time.unit is None:
             return self.event_time.column
         taken = {column.name for column in self.columns}
-        return next(name for name in (_EVENT_TIME, "rowtime", f"{self.event_time.column}_time") if name not in taken)
+        found = self.event_time or self.message_time
+        assert found is not None
+        return next(name for name in (_EVENT_TIME, "rowtime", f"{found.column}_time") if name not in taken)
 
     @property
     def likely_keys(self) -> tuple[str, ...]:
@@ -58,17 +66,19 @@ class Declaration:
         return tuple(c.name for c in unique if _KEY.search(c.name))
 
 
-def declaration(name: str, sample: Sample) -> Declaration:
-    """What a sample is proposed to be declared as. Raises PipelineError: its rows have no columns."""
+def declaration(sample: Sample, name: str | None = None) -> Declaration:
+    """What a sample is proposed to be declared as, under its own name or another. Raises PipelineError: its rows have no columns."""
     columns = columns_of(sample.rows)
     if sample.schema is not None:
         seen = {column.name: column for column in columns}
-        columns = tuple(_declared(f.name, from_arrow(f.type), seen.get(f.name)) for f in sample.schema) + tuple(
-            column for column in columns if column.name in sample.partition_by
-        )
+        known = tuple(_declared(f.name, f.type, seen.get(f.name)) for f in sample.schema)
+        columns = known + tuple(column for column in columns if column.name not in sample.schema)
     if not columns:
-        raise PipelineError.of(f"the rows of '{sample.path}' that were looked at have no columns")
-    return Declaration(name, sample, columns, propose(columns, sample.parts))
+        raise PipelineError.of(f"the rows of '{sample.place}' that were looked at have no columns")
+    time = propose(columns, sample.parts)
+    times = [np.array(part, np.int64) for part in sample.message_times_ms if part]
+    of_messages = measured(_MESSAGE_TIME, None, times) if time is None and times else None
+    return Declaration(name or sample.name, sample, columns, time, of_messages)
 
 
 def _declared(name: str, type: DataType, seen: Column | None) -> Column:
@@ -82,17 +92,16 @@ def as_yaml(declared: Declaration) -> str:
     """A pipeline that prints the rows of the source."""
     sample, name = declared.sample, _yaml_name(declared.name)
     lines = [
-        *(f"# {line}" for line in _about(declared)),
+        *(f"# {_one_line(line)}" for line in _about(declared)),
         f"name: {name}",
         "sources:",
         f"  {name}:",
-        "    connector: filesystem",
-        f"    path: {_yaml_text(sample.path)}",
-        f"    format: {sample.format}",
+        f"    connector: {sample.connector}",
         *(f"    {option}: {_yaml_text(value)}" for option, value in sample.options),
     ]
-    if sample.partition_by:
-        lines.append(f"    partition_by: [{', '.join(map(_yaml_name, sample.partition_by))}]")
+    for key, columns in (("partition_by", sample.partition_by), ("primary_key", sample.primary_key)):
+        if columns:
+            lines.append(f"    {key}: [{', '.join(map(_yaml_name, columns))}]")
     lines.append("    schema:")
     lines += _aligned(
         (f"      {_yaml_name(c.name)}: {_yaml_text(type_text(c.type))}", _remark(c, declared)) for c in declared.columns
@@ -110,22 +119,27 @@ def as_yaml(declared: Declaration) -> str:
 
 def as_sql(declared: Declaration) -> str:
     """A script that shows the rows of the table."""
-    sample, time, name = declared.sample, declared.event_time, quoted(declared.name)
+    sample, name = declared.sample, quoted(declared.name)
     parts = [(f"  {quoted(c.name)} {type_text(c.type)}", _remark(c, declared)) for c in declared.columns]
+    time = declared.event_time or declared.message_time
     if time is not None:
         column = quoted(str(declared.time_column))
-        if time.unit is not None:
+        if declared.event_time is None:
+            parts.append((f"  {column} TIMESTAMP_LTZ(3) METADATA FROM '{_MESSAGE_TIME}'", "of the messages themselves"))
+        elif time.unit is not None:
             parts.append((f"  {column} AS {_converted(time)}", ""))
         delay = f" - {interval_text(time.delay_ms)}" if time.delay_ms else ""
         parts.append((f"  WATERMARK FOR {column} AS {column}{delay}", time.reason))
+    if sample.primary_key:
+        parts.append((f"  PRIMARY KEY ({', '.join(map(quoted, sample.primary_key))}) NOT ENFORCED", ""))
     last = len(parts) - 1
     body = _aligned(((f"{text}{',' if i < last else ''}", remark) for i, (text, remark) in enumerate(parts)), mark="--")
-    options = [("connector", "filesystem"), ("path", sample.path), ("format", sample.format), *sample.options]
+    options = [("connector", sample.connector), *sample.options]
     listed = ",\n".join(f"  {_sql_text(option)} = {_sql_text(value)}" for option, value in options)
     partitions = ""
     if sample.partition_by:
         partitions = f"PARTITIONED BY ({', '.join(map(quoted, sample.partition_by))}) "
-    about = "".join(f"-- {line}\n" for line in _about(declared))
+    about = "".join(f"-- {_one_line(line)}\n" for line in _about(declared, in_sql=True))
     return (
         f"{about}CREATE TABLE {name} (\n"
         + "\n".join(body)
@@ -133,19 +147,28 @@ def as_sql(declared: Declaration) -> str:
     )
 
 
-def _about(declared: Declaration) -> Iterator[str]:
+def _about(declared: Declaration, *, in_sql: bool = False) -> Iterator[str]:
+    """What people should know before they rely on a declaration, a line each."""
     sample = declared.sample
-    rows, looked = len(sample.rows), len(sample.parts)
-    files = (
-        "1 file"
-        if sample.files == 1
-        else f"{looked} of {sample.files} files"
-        if looked < sample.files
-        else f"{looked} files"
+    rows = len(sample.rows)
+    yield (
+        f"Proposed from {rows:,} row{'s' * (rows != 1)} of {sample.looked_at}: "
+        "look at types, keys and the watermark's delay before you rely on them."
     )
-    yield f"Proposed from {rows:,} rows of {files}: look at types, keys and the watermark's delay before you rely on them."
-    if declared.event_time is None:
+    yield from sample.remarks
+    for variable in sample.variables:
+        yield (
+            f"${{{variable}}} holds a secret, which is not written down: "
+            f"set it in the environment, or give it by --secret-var {variable}."
+        )
+    time = declared.message_time
+    if declared.event_time is None and time is None:
         yield "No column looks like an event time: windows and interval joins need one, and a watermark."
+    elif declared.event_time is None and time is not None and not in_sql:
+        yield (
+            f"No column looks like an event time, but messages have times of their own ({time.reason}), which tables in SQL can read: "
+            "flowrun infer --as sql."
+        )
 
 
 def _remark(column: Column, declared: Declaration) -> str:

@@ -72,7 +72,7 @@ def propose(columns: Sequence[Column], parts: Sequence[Sequence[dict[str, Any]]]
         if column.nulls or (unit is None and not (column.type.is_timestamp)):
             continue
         times = [_millis([r[column.name] for r in rows], unit) for rows in parts if rows]
-        found = _measured(column.name, unit, times)
+        found = measured(column.name, unit, times)
         span = max(int(t.max()) for t in times) - min(int(t.min()) for t in times) + 1
         score = (bool(_NAME.search(column.name)), span > 1, -found.disorder_ms / span)
         if (unit is None or score[0]) and (best is None or score > best[0]):
@@ -106,7 +106,14 @@ def _to_millis(value: Any) -> int:
     return int(zoned.timestamp() * 1000)
 
 
-def _measured(column: str, unit: str | None, parts: Sequence[Integers]) -> EventTime:
+def measured(column: str, unit: str | None, parts: Sequence[Integers]) -> EventTime:
+    """A column as event time, with the disorder of its times within each file or partition.
+
+    Args:
+        column: its name.
+        unit: of numbers; see `EventTime`.
+        parts: times of each file or partition, ms since 1970, in the order in which it has them; none is empty.
+    """
     behind = np.concatenate([np.maximum.accumulate(times) - times for times in parts])
     disorder = int(behind.max())
     wanted = disorder if disorder <= _MOST_MS else int(np.quantile(behind, _STRAGGLERS, method="higher"))

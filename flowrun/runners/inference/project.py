@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from flowrun.connectors.registry import connector_named
 from flowrun.runners.inference.declaration import Declaration, as_yaml
+from flowrun.runners.inference.sample import Sample
 from flowrun.runners.pipeline_tests.row_texts import yaml_text
 
 PIPELINE = "pipeline.yaml"
@@ -21,22 +23,26 @@ jobs:
     steps:
       - uses: actions/checkout@v4
       - uses: actions/setup-python@v5
-        with: {python-version: "3.12"}
+        with: {{python-version: "3.12"}}
       - run: pip install flowrun-streaming  # from where your team keeps it
-      - run: flowrun validate pipeline.yaml
+      - run: flowrun validate pipeline.yaml{variables}
       - run: flowrun test
+"""
+_LOOKS = """\
+    flowrun preview pipeline.yaml    # rows of a sample of the data, without a trace
+    flowrun dev pipeline.yaml        # the same, and the tests, again whenever something changes
 """
 _README = """\
 # {name}
 
-    flowrun preview pipeline.yaml    # rows of a sample of the data, without a trace
-    flowrun dev pipeline.yaml        # the same, and the tests, again whenever something changes
-    flowrun test                     # the tests in tests/
+{looks}    flowrun test                     # the tests in tests/
     flowrun run pipeline.yaml
 
 `pipeline.yaml` was proposed from a sample of `{path}`: its comments say what was seen. Look at types, keys and the delay of the
 watermark before you rely on them, then add steps and sinks. `tests/pipeline.test.yaml` has the first rows of the sample as a first test.
 """
+_NO_SECRET = "unused"
+"""What a variable that holds a secret is where nothing outside is asked."""
 
 
 def project_files(declared: Declaration, schema: Mapping[str, object]) -> dict[str, str]:
@@ -46,26 +52,44 @@ def project_files(declared: Declaration, schema: Mapping[str, object]) -> dict[s
         declared: the source.
         schema: the JSON Schema of pipelines, for editors.
     """
+    sample = declared.sample
     settings = {"yaml.schemas": {"./flowrun.schema.json": [PIPELINE]}}
+    looks = "" if _leaves_a_trace(sample) else _LOOKS
+    variables = "".join(f" --var {name}={_NO_SECRET}" for name in sample.variables)
     return {
         PIPELINE: as_yaml(declared),
         TEST: _test(declared),
-        "README.md": _README.format(name=declared.name, path=declared.sample.path),
-        ".github/workflows/pipelines.yml": _WORKFLOW,
+        "README.md": _README.format(name=declared.name, path=sample.place, looks=looks),
+        ".github/workflows/pipelines.yml": _WORKFLOW.format(variables=variables),
         ".vscode/settings.json": json.dumps(settings, indent=2) + "\n",
         "flowrun.schema.json": json.dumps(schema, indent=2) + "\n",
     }
 
 
+def first_command(sample: Sample) -> str:
+    """What to do in a new project: a command without `flowrun`."""
+    return "test" if _leaves_a_trace(sample) else f"dev {PIPELINE}"
+
+
+def _leaves_a_trace(sample: Sample) -> bool:
+    """Whether reading the data leaves something behind, so that it is not just looked at."""
+    return connector_named(sample.connector).reading_leaves is not None
+
+
 def _test(declared: Declaration) -> str:
     """What comes in comes out: a test that passes until the pipeline does something."""
+    sample = declared.sample
     names = [
         column.name for column in declared.columns if column.note is None
     ]  # values of several kinds are no values of a test
-    rows = [_row({name: row.get(name) for name in names}) for row in declared.sample.rows[:_ROWS]]
+    by_key = {tuple(repr(row.get(name)) for name in sample.primary_key or row): row for row in sample.rows}
+    rows = [_row({name: row.get(name) for name in names}) for row in list(by_key.values())[:_ROWS]]
     given = "\n".join(f"        - {row}" for row in rows)
+    listed = "{" + ", ".join(f"{name}: {_NO_SECRET}" for name in sample.variables) + "}"
+    variables = f"variables: {listed}\n" if sample.variables else ""
     return (
-        f"pipeline: ../{PIPELINE}\n\ntests:\n  - name: rows come through\n    given:\n      {yaml_text(declared.name)}:\n{given}\n"
+        f"pipeline: ../{PIPELINE}\n{variables}\ntests:\n  - name: rows come through\n"
+        f"    given:\n      {yaml_text(declared.name)}:\n{given}\n"
         f"    expect:\n      show:\n{given}\n"
     )
 

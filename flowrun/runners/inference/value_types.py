@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -90,8 +90,14 @@ def type_of(values: Sequence[Any], name: str = "") -> tuple[types.DataType, str 
         case "list":
             element, note = type_of([e for v in values for e in v if e is not None])
             return types.array(element), note
-        case _:
+        case "object":
             return _object(values)
+        case "bytes":
+            return types.BYTES, None
+        case "time of day":
+            return types.time(6), None
+        case other:
+            return types.STRING, f"the sample has values of kind {other}"
 
 
 def _kind(value: Any) -> str:
@@ -108,6 +114,8 @@ def _kind(value: Any) -> str:
             return "time"
         case date():
             return "day"
+        case time():
+            return "time of day"
         case list() | tuple():
             return "list"
         case dict():

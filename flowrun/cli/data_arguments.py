@@ -1,0 +1,61 @@
+"""Options of the commands that look at data which nobody has declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from flowrun.cli.arguments import parse_assignments
+
+if TYPE_CHECKING:
+    from flowrun.runners.inference.sample import Asked
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SAMPLE_ROWS = 10_000
+WHERE = (
+    "a file, a folder or a glob, local or a URI (s3://…), https://HOST/FILE, kafka://HOST:PORT/TOPIC, "
+    "postgresql://USER@HOST/DATABASE/TABLE, or FILE/TABLE of SQLite or DuckDB"
+)
+
+
+def data_options(command: F) -> F:
+    """Add the options that say how data is looked at: `form`, `options`, `registry`, `changes` and `rows`."""
+    decorated: Any = command
+    for option in (
+        click.option("--rows", type=click.IntRange(1), default=SAMPLE_ROWS, show_default=True, help="Rows to look at, about."),
+        click.option("--changes", is_flag=True, help="Of a table of PostgreSQL: read its changes, too (postgres-cdc)."),
+        click.option("--registry", metavar="URL", help="The schema registry of Avro messages."),
+        click.option(
+            "--with", "options", metavar="NAME=VALUE", multiple=True,
+            help="An option of the table, such as properties.security.protocol=SASL_SSL; its value may be '${NAME}'. May be repeated.",
+        ),
+        click.option("--format", "form", metavar="FORMAT", help="Of files or messages; by default it is found out."),
+    ):  # fmt: skip
+        decorated = option(decorated)
+    return cast(F, decorated)
+
+
+def asked_of(
+    place: str,
+    form: str | None,
+    options: tuple[str, ...],
+    registry: str | None,
+    *,
+    changes: bool,
+    rows: int,
+) -> Asked:
+    """What is asked of some data.
+
+    Raises:
+        click.BadParameter: an option is not of the form `NAME=VALUE`.
+    """
+    from flowrun.runners.inference.sample import Asked
+
+    return Asked(place, form, rows, {**_of_registry(registry), **parse_assignments(options, "--with")}, changes=changes)
+
+
+def _of_registry(url: str | None) -> Mapping[str, str]:
+    return {} if url is None else {f"{form}.url": url for form in ("avro-confluent", "debezium-avro-confluent")}
