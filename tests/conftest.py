@@ -10,6 +10,7 @@ from flowrun.masking import forget_secrets
 from tests.servers.chromium import browser, chromium_driver
 from tests.servers.http import http_server
 from tests.servers.kafka import kafka
+from tests.servers.kafka_mock import mock_kafka
 from tests.servers.postgres import postgres, postgres_server
 from tests.servers.redis import redis_client, redis_server
 from tests.servers.s3 import s3
@@ -21,6 +22,7 @@ __all__ = [
     "chromium_driver",
     "http_server",
     "kafka",
+    "mock_kafka",
     "postgres",
     "postgres_server",
     "redis_client",
