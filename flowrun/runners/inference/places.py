@@ -32,6 +32,10 @@ def sample_of(asked: Asked) -> Sample:
         raise PipelineError.of(
             "--changes is for tables of PostgreSQL", "topics with changes are found out by their messages"
         )
+    if scheme == "kafka":
+        from flowrun.runners.inference.topics import sample_topic
+
+        return sample_topic(asked)
     from flowrun.runners.inference.files import sample_files
 
     if asked.changes:
