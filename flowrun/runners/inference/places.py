@@ -36,8 +36,15 @@ def sample_of(asked: Asked) -> Sample:
         from flowrun.runners.inference.topics import sample_topic
 
         return sample_topic(asked)
+    if scheme in ("postgresql", "postgres"):
+        from flowrun.runners.inference.databases import sample_postgres
+
+        return sample_postgres(asked)
+    from flowrun.runners.inference.databases import database_file, sample_database_file
     from flowrun.runners.inference.files import sample_files
 
+    if not scheme and (database := database_file(asked.place)) is not None:
+        return sample_database_file(asked, *database)
     if asked.changes:
         raise PipelineError.of("--changes is for tables of PostgreSQL", "files with changes: --format debezium-json")
     return sample_files(asked)

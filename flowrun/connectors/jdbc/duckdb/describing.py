@@ -15,7 +15,7 @@ PLACE = "rowid"
 _A_SPLIT, _LEAST = 4 * 122_880, 16_384
 """Rows: DuckDB keeps 122,880 of them together."""
 
-_TABLES = """
+TABLES = """
 SELECT schema_name, table_name, true FROM duckdb_tables() WHERE database_name = current_database()
 UNION ALL SELECT schema_name, view_name, false FROM duckdb_views() WHERE database_name = current_database() AND NOT internal
 """
@@ -43,7 +43,7 @@ def describe(table: str, run: Callable[..., Rows]) -> Relation:
         ConnectorError: there is none; lists near matches.
         duckdb.Error: the file cannot be read.
     """
-    known = run(_TABLES)
+    known = run(TABLES)
     schema, name, is_table = _chosen(table, known)
     quoted = f"{identifier(schema)}.{identifier(name)}"
     columns = {

@@ -42,6 +42,11 @@ JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
 WHERE i.indrelid = {oid} AND i.indisprimary AND i.indimmediate AND k.place <= i.indnkeyatts ORDER BY k.place
 """
 
+_CHANGES = """
+SELECT current_setting('wal_level') AS level, (SELECT r.rolreplication OR r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AS may,
+    (SELECT c.relkind IN ('r', 'p') FROM pg_class c WHERE c.oid = to_regclass({name})) AS is_table
+"""
+
 _HEADER = 4
 """What the modifier of a type holds beside its length or precision."""
 
@@ -85,6 +90,21 @@ def stored_table(name: str, default_schema: str, run: Run) -> StoredTable | None
     columns = tuple(_column(*row) for row in run(_COLUMNS.format(oid=oid)))
     key = tuple(column for (column,) in run(_PRIMARY_KEY.format(oid=oid)))
     return StoredTable(columns, key, options={"table-name": ".".join(map(identifier, here))}, comment=comment)
+
+
+def why_no_changes(name: str, run: Run) -> str | None:
+    """Why the changes of a table cannot be read from the log of the server; None: nothing is in the way.
+
+    Args:
+        name: of the table, quoted, with its schema.
+        run: asks the database.
+    """
+    ((level, may, is_table),) = run(_CHANGES.format(name=literal(name)))
+    if not is_table:
+        return "it is no table, and only tables have changes"
+    if level != "logical":
+        return f"the server has wal_level = {level}: set wal_level = logical in postgresql.conf, and restart it"
+    return None if may else "the user may not replicate: ALTER ROLE … REPLICATION lets a user read changes"
 
 
 def _readings(name: str, default_schema: str) -> Iterator[tuple[str, str]]:
