@@ -40,6 +40,10 @@ def sample_of(asked: Asked) -> Sample:
         from flowrun.runners.inference.databases import sample_postgres
 
         return sample_postgres(asked)
+    if scheme in ("http", "https"):
+        from flowrun.runners.inference.downloads import sample_url
+
+        return sample_url(asked)
     from flowrun.runners.inference.databases import database_file, sample_database_file
     from flowrun.runners.inference.files import sample_files
 
