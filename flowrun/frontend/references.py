@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.errors import Location, did_you_mean, near_matches
@@ -29,9 +30,13 @@ class ReferenceValue:
     default: bool = False
 
 
+SharedVariable: TypeAlias = Callable[[Diagnostics], ReferenceValue | None]
+"""Gives the value of a variable of the project; None: it has none, which is reported."""
+
+
 @dataclass(slots=True)
 class References:
-    """Where values come from: `--var` before the environment; secret files are relative to `folder`.
+    """Where values come from: `--var`, then the variables of the project, then the environment; secret files are relative to `folder`.
 
     `used` collects the names of variables that the text mentions.
     """
@@ -39,6 +44,7 @@ class References:
     variables: Mapping[str, str]
     environment: Mapping[str, str]
     folder: Path
+    shared: Mapping[str, SharedVariable] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
 
     def value(self, match: re.Match[str], at: Location, diagnostics: Diagnostics) -> ReferenceValue | None:
@@ -60,11 +66,15 @@ class References:
             return None
         name, default = form[1], form[2]
         self.used.add(name)
+        if name in self.shared and name not in self.variables:
+            shared = self.shared[name](diagnostics)
+            empty = default is not None and shared is not None and not shared.text
+            return ReferenceValue(default or "", default=True) if empty else shared
         value = self.variables.get(name, self.environment.get(name))
         if default is not None and not value:
             return ReferenceValue(default, default=True)
         if value is None:
-            close = near_matches(name, [*self.variables, *self.environment])
+            close = near_matches(name, [*self.variables, *self.shared, *self.environment])
             hint = did_you_mean(name, close) if close else f"give it with --var {name}=…, or write ${{{name}:-default}}"
             diagnostics.error(f"the variable '{name}' is not set", at, hint=hint)
             return None
@@ -98,4 +108,9 @@ class References:
             if name not in self.used:
                 close = near_matches(name, self.used)
                 hint = f"did you mean '{close[0]}'?" if close else None
-                diagnostics.warning(f"the variable '{name}' is given but {what} does not use it", None, hint=hint)
+                diagnostics.warning(f"{unused_variable(name)} {what} does not use it", None, hint=hint)
+
+
+def unused_variable(name: str) -> str:
+    """How the warning begins that a variable of the command line is not used."""
+    return f"the variable '{name}' is given but"

@@ -223,6 +223,23 @@ class OperatorMetadata:
 
 
 @record
+class ProjectText:
+    """What the project of a pipeline adds to it.
+
+    Attributes:
+        file_name: of its `flowrun.yaml`.
+        text: of that file.
+        directory: absolute folder of it: the project's Python functions and secret files are looked up from there.
+        scripts: name → text of the SQL files that declare tables for all scripts, in order; empty for a pipeline in YAML.
+    """
+
+    file_name: str
+    text: str
+    directory: str
+    scripts: Mapping[str, str] = field(default_factory=dict)
+
+
+@record
 class PipelineText:
     """The pipeline that the job ran, for resuming without its file."""
 
@@ -242,6 +259,8 @@ class PipelineText:
     catalog_tables: Mapping[str, str] = field(default_factory=dict)
     """What catalogs said of the tables that a script names: statements that declare them, by full name. Who resumes without the file goes
     by them again; they hold no secrets."""
+    project: ProjectText | None = None
+    """What its project added; None: it is in none."""
 
 
 @record

@@ -18,10 +18,10 @@ from flowrun.frontend.pipeline_tests.rows import WrittenRows, read_rows
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.trees.checking import check_document
+from flowrun.frontend.trees.interpolation import Interpolation
 from flowrun.frontend.trees.nodes import YamlMapping, YamlNode, YamlScalar, describe
 from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import Named, RecordValue, Section
-from flowrun.frontend.yaml.interpolation import Interpolation
 
 SUFFIXES = (".test.yaml", ".test.yml")
 TOLERANCE = 1e-9

@@ -16,13 +16,13 @@ from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.script.functions import user_function
 from flowrun.frontend.sql.script.statements import CreateFunction
 from flowrun.frontend.trees.checking import check_document
+from flowrun.frontend.trees.interpolation import Interpolation
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.overrides import apply_overrides
 from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.declaration.document import DOCUMENT
 from flowrun.frontend.yaml.expressions import ExpressionReader
-from flowrun.frontend.yaml.interpolation import Interpolation
 from flowrun.frontend.yaml.letter_sinks import letter_sinks_of
 from flowrun.frontend.yaml.names import Names, sections
 from flowrun.frontend.yaml.plan_checks import checked_plan

@@ -24,6 +24,7 @@ from flowrun.state.checkpoints import (
     OperatorMetadata,
     OperatorSubtaskState,
     PipelineText,
+    ProjectText,
     StateFile,
 )
 from flowrun.state.commit_log import Fork
@@ -113,7 +114,7 @@ def from_document(document: Document, root: StatePath) -> CheckpointMetadata:
     return CheckpointMetadata(
         **{name: document[name] for name in (*_SIMPLE, *_MORE)},
         kind=CheckpointKind(document["kind"]),
-        pipeline=None if pipeline is None else PipelineText(**{**pipeline, "withheld": tuple(pipeline["withheld"])}),
+        pipeline=None if pipeline is None else _pipeline_of(pipeline),
         job_graph=document["job_graph"],
         operators={o["operator_id"]: _operator_of(o, schemas, root) for o in document["operators"]},
         in_flight=tuple(
@@ -152,7 +153,28 @@ def _pipeline(pipeline: PipelineText) -> Document:
         "text": pipeline.text,
         **({"table_rows": dict(pipeline.table_rows)} if pipeline.table_rows else {}),
         **({"catalog_tables": dict(pipeline.catalog_tables)} if pipeline.catalog_tables else {}),
+        **({"project": _project(pipeline.project)} if pipeline.project is not None else {}),
     }
+
+
+def _project(project: ProjectText) -> Document:
+    return {
+        "file_name": project.file_name,
+        "directory": project.directory,
+        "text": project.text,
+        "scripts": dict(project.scripts),
+    }
+
+
+def _pipeline_of(pipeline: Document) -> PipelineText:
+    project = pipeline.get("project")
+    return PipelineText(
+        **{
+            **pipeline,
+            "withheld": tuple(pipeline["withheld"]),
+            "project": None if project is None else ProjectText(**project),
+        }
+    )
 
 
 # ---- operators

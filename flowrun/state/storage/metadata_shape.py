@@ -98,6 +98,14 @@ _operator = shapes.members(
     }
 )
 _channel = {"data_set_id": shapes.text, "producer": _subtask, "consumer": _subtask}
+_project = shapes.members(
+    {
+        "file_name": shapes.text,
+        "directory": shapes.text,
+        "text": shapes.text,
+        "scripts": shapes.mapping(shapes.text),
+    }
+)
 _pipeline = shapes.members(
     {
         "file_name": shapes.text,
@@ -108,7 +116,11 @@ _pipeline = shapes.members(
         "withheld": shapes.listed(shapes.text),
         "text": shapes.text,
     },
-    later={"table_rows": shapes.mapping(_count), "catalog_tables": shapes.mapping(shapes.text)},
+    later={
+        "table_rows": shapes.mapping(_count),
+        "catalog_tables": shapes.mapping(shapes.text),
+        "project": _project,
+    },
 )
 _document = shapes.members(
     {

@@ -32,7 +32,7 @@ class Interpolation:
     def _rebuild(self, node: YamlNode, diagnostics: Diagnostics, done: dict[int, YamlNode]) -> YamlNode:
         match node:
             case YamlScalar():
-                return self._fill(node, diagnostics) if "${" in node.text else node
+                return self._fill(node, diagnostics) if "${" in node.text and not node.pieces else node
             case YamlSequence():
                 return replace(node, items=tuple(self._rewrite(i, diagnostics, done) for i in node.items))
             case YamlMapping():

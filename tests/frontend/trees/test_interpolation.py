@@ -9,9 +9,9 @@ import pytest
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.trees.interpolation import Interpolation
 from flowrun.frontend.trees.nodes import YamlMapping, YamlScalar, scalars
 from flowrun.frontend.trees.reader import read_yaml
-from flowrun.frontend.yaml.interpolation import Interpolation
 
 
 def fill(
