@@ -13,6 +13,7 @@ import click
 from flowrun.cli.logs import LogOptions, log_options
 from flowrun.core.cores import usable_cores
 from flowrun.core.record import record
+from flowrun.frontend.project_file import ENVIRONMENT
 from flowrun.masking import learn_secret
 
 if TYPE_CHECKING:
@@ -74,15 +75,34 @@ class DurationType(click.ParamType[int]):
             self.fail(f"'{value}' is no duration: {error}", param, ctx)
 
 
+ENVIRONMENT_OPTION = click.option(
+    "--env", "environment", metavar="NAME", help="The environment of the project, as its flowrun.yaml declares it."
+)
+
+
+def in_environment(name: str | None) -> tuple[str, ...]:
+    """The environment that was given as one more value of `--set`; nothing if none was."""
+    return () if name is None else (f"{ENVIRONMENT}={name}",)
+
+
 def compile_options(command: F) -> F:
-    """Add --var, --secret-var, --set and --parallelism: the options of every command that compiles a pipeline."""
+    """Add --env, --var, --secret-var, --set and --parallelism: the options of every command that compiles a pipeline."""
 
     @functools.wraps(command)
-    def with_secrets(*args: Any, variables: tuple[str, ...], secret_variables: tuple[str, ...], **rest: Any) -> Any:
-        return command(*args, variables=(*variables, *map(secret_assignment, secret_variables)), **rest)
+    def with_secrets(
+        *args: Any,
+        variables: tuple[str, ...],
+        secret_variables: tuple[str, ...],
+        overrides: tuple[str, ...],
+        environment: str | None,
+        **rest: Any,
+    ) -> Any:
+        variables = (*variables, *map(secret_assignment, secret_variables))
+        return command(*args, variables=variables, overrides=(*overrides, *in_environment(environment)), **rest)
 
     decorated: Any = with_secrets
     for decorate in (
+        ENVIRONMENT_OPTION,
         click.option(
             "-p",
             "--parallelism",

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from flowrun.frontend.project_file import project_file
+
 _FUNCTION = re.compile("function", re.IGNORECASE)
 
 
 def may_run_user_code(file: Path, variables: Sequence[str]) -> bool:
     """Whether a pipeline may use Python functions of the user, or connectors or formats of other packages.
 
-    False is certain: an SQL script without the word FUNCTION has no such functions. True means that it is possible.
+    False is certain: an SQL script in no project and without the word FUNCTION has no such functions. True means that it is possible.
 
     Args:
         file: the pipeline's file.
@@ -21,7 +23,7 @@ def may_run_user_code(file: Path, variables: Sequence[str]) -> bool:
     from flowrun.connectors import registry as connectors
     from flowrun.connectors.formats import registry as formats
 
-    if file.suffix != ".sql":
+    if file.suffix != ".sql" or project_file(file.parent) is not None:
         return True
     if set(connectors.connector_names()) - set(connectors.BUILT_IN) or set(formats.format_names()) - set(
         formats.BUILT_IN

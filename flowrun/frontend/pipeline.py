@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.project_file import ENVIRONMENT, PROJECT_FILE, project_file
 from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.text_files import read_text
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.nodes import Plan
+from flowrun.state.checkpoints import ProjectText
+
+if TYPE_CHECKING:
+    from flowrun.frontend.shared_parts import SharedParts
 
 YAML_SUFFIXES = (".yaml", ".yml")
 SQL_SUFFIXES = (".sql",)
@@ -34,6 +41,8 @@ class LoadedPipeline:
     """What catalogs said of the tables that a script names: statements that declare them, by full name."""
     tables: Mapping[str, Schema] = field(default_factory=dict)
     """The tables and views that a script declares, with their columns."""
+    project: ProjectText | None = None
+    """What its project added to it; None: it is in none."""
 
 
 def load_pipeline(
@@ -54,7 +63,7 @@ def load_pipeline(
         PipelineError: the file cannot be read or has errors; carries all of them, and the warnings.
     """
     path = Path(path)
-    source = SourceText(str(path), _read(path))
+    source = SourceText(str(path), read_text(path))
     diagnostics = Diagnostics(source)
     if path.suffix.lower() not in (*YAML_SUFFIXES, *SQL_SUFFIXES):
         diagnostics.error(
@@ -63,7 +72,22 @@ def load_pipeline(
             hint="a pipeline is a .sql, .yaml or .yml file; programs (.py) are run, explained and validated",
         )
         diagnostics.raise_if_errors()
-    return load_text(source, path.parent, variables or {}, overrides or {}, environment, diagnostics)
+    return load_text(
+        source, path.parent, variables or {}, overrides or {}, environment, diagnostics, project=project_of(path)
+    )
+
+
+def project_of(path: Path) -> ProjectText | None:
+    """What the project of a pipeline's file adds to it; None: it is in none. The file need not be there.
+
+    Raises:
+        PipelineError: the project has errors.
+    """
+    if project_file(path.parent) is None:
+        return None
+    from flowrun.frontend.project.files import project_text  # few pipelines are in a project
+
+    return project_text(path)
 
 
 def load_text(
@@ -75,22 +99,52 @@ def load_text(
     diagnostics: Diagnostics | None = None,
     functions: FunctionScopes | None = None,
     catalog_tables: Mapping[str, str] | None = None,
+    project: ProjectText | None = None,
 ) -> LoadedPipeline:
     """The plan of a text, SQL if the name of its file says so; secret files are looked up from `folder`.
 
-    `functions` says where Python functions come from; None: from modules in `folder`, and from packages of its settings.
-    `catalog_tables` is what catalogs said when the text was loaded first (`LoadedPipeline.catalog_tables`); None: they are asked.
+    `functions` says where Python functions come from; None: from modules in `folder` and in that of the project, and from packages of its
+    settings. `catalog_tables` is what catalogs said when the text was loaded first (`LoadedPipeline.catalog_tables`); None: they are
+    asked. `project` is what its project adds; `overrides` may name the environment (`flowrun.frontend.project_file.ENVIRONMENT`).
 
     Raises as `load_pipeline`.
     """
     diagnostics = diagnostics or Diagnostics(source)
-    functions = functions or functions_beside(folder)
+    own = {path: value for path, value in overrides.items() if path != ENVIRONMENT}
+    shared = _shared(project, overrides.get(ENVIRONMENT), folder, diagnostics)
+    if functions is None:
+        functions = functions_beside(folder, *(() if project is None else (Path(project.directory),)))
     with bounded_nesting(source.file):
         if Path(source.file).suffix.lower() in SQL_SUFFIXES:
-            return _load_script(
-                source, folder, variables, overrides, environment, diagnostics, functions, catalog_tables
+            loaded = _load_script(
+                source, folder, variables, own, environment, diagnostics, functions, catalog_tables, shared
             )
-        return _load_yaml(source, folder, variables, overrides, environment, diagnostics, functions)
+        else:
+            loaded = _load_yaml(source, folder, variables, own, environment, diagnostics, functions, shared)
+    return loaded if project is None else replace(loaded, project=project)
+
+
+def _shared(
+    project: ProjectText | None, environment: str | None, folder: Path, diagnostics: Diagnostics
+) -> SharedParts | None:
+    """What a project gives to a pipeline in an environment.
+
+    Raises:
+        PipelineError: the project has errors, or there is no such environment.
+    """
+    if project is None:
+        if environment is not None:
+            raise PipelineError.of(
+                f"--env {environment}: there is no {PROJECT_FILE} in '{folder}' or above it",
+                "environments are declared in the file of a project; see docs/projects.md",
+            )
+        return None
+    from flowrun.frontend.project.reading import shared_parts  # few pipelines are in a project
+
+    shared = shared_parts(project, environment)
+    for text in (shared.source, *shared.scripts):
+        diagnostics.add_source(text)
+    return shared
 
 
 @contextmanager
@@ -115,6 +169,7 @@ def _load_yaml(
     environment: Mapping[str, str] | None,
     diagnostics: Diagnostics,
     functions: FunctionScopes,
+    shared: SharedParts | None,
 ) -> LoadedPipeline:
     from flowrun.frontend.yaml.pipeline import read_pipeline
 
@@ -126,6 +181,7 @@ def _load_yaml(
         folder=folder,
         diagnostics=diagnostics,
         functions=functions,
+        shared=shared,
     )
     if plan is None:
         raise PipelineError(diagnostics.found)
@@ -141,6 +197,7 @@ def _load_script(
     diagnostics: Diagnostics,
     functions: FunctionScopes,
     catalog_tables: Mapping[str, str] | None,
+    shared: SharedParts | None,
 ) -> LoadedPipeline:
     from flowrun.frontend.sql.script.script import read_script
 
@@ -153,31 +210,8 @@ def _load_script(
         diagnostics=diagnostics,
         functions=functions,
         kept_tables=catalog_tables,
+        shared=shared,
     )
     if read is None:
         raise PipelineError(diagnostics.found)
     return LoadedPipeline(read.plan, diagnostics.found, read.outputs, read.found, read.tables)
-
-
-def _read(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise PipelineError.of(f"there is no file '{path}'", _similar_files(path)) from None
-    except OSError as error:
-        raise PipelineError.of(f"cannot read '{path}': {error.strerror}", None) from error
-    try:
-        return data.decode("utf-8").removeprefix("\ufeff")  # some editors mark UTF-8 files so
-    except UnicodeDecodeError as error:
-        raise PipelineError.of(
-            f"'{path}' is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}", "save it as UTF-8"
-        ) from None
-
-
-def _similar_files(path: Path) -> str | None:
-    from flowrun.errors import near_matches
-
-    folder = path.parent
-    names = [f.name for f in folder.iterdir() if f.is_file()] if folder.is_dir() else []
-    close = near_matches(path.name, names)
-    return "did you mean " + " or ".join(f"'{folder / c}'" for c in close) + "?" if close else None

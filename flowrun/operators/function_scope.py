@@ -118,10 +118,10 @@ FunctionScopes: TypeAlias = Callable[[tuple[str, ...]], FunctionScope]
 """From the packages that a pipeline's settings name to the scope of its functions."""
 
 
-def functions_beside(folder: Path) -> FunctionScopes:
-    """Functions of modules in the folder, and of the packages."""
-    place = str(folder.resolve())
-    return lambda packages: FunctionScope((place,), packages)
+def functions_beside(*folders: Path) -> FunctionScopes:
+    """Functions of modules in the folders, the first before the others, and of the packages."""
+    places = tuple(dict.fromkeys(str(folder.resolve()) for folder in folders))
+    return lambda packages: FunctionScope(places, packages)
 
 
 def no_functions(why: str, remedy: str) -> FunctionScopes:

@@ -19,6 +19,11 @@ def test_a_script_without_functions_runs_no_code_of_users(tmp_path: Path) -> Non
     assert not may_run_user_code(_script(tmp_path, QUERY), ["A=1"])
 
 
+def test_a_script_in_a_project_may(tmp_path: Path) -> None:
+    (tmp_path / "flowrun.yaml").write_text("functions: {f: 'm:f'}")
+    assert may_run_user_code(_script(tmp_path, QUERY), [])
+
+
 @pytest.mark.parametrize("text", ["CREATE FUNCTION f AS 'm:f' LANGUAGE PYTHON", "create temporary function f as 'm:f'"])
 def test_a_script_with_functions_may(tmp_path: Path, text: str) -> None:
     assert may_run_user_code(_script(tmp_path, text), [])

@@ -8,6 +8,7 @@ from enum import Enum
 from flowrun.core.record import record
 from flowrun.errors import Location, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.shared_parts import SharedParts
 from flowrun.frontend.sql.grammar.tables_named import tables_named
 from flowrun.frontend.trees.nodes import YamlScalar
 from flowrun.frontend.trees.spec import Named, Section
@@ -46,10 +47,17 @@ class Reference:
 
 
 class Names:
-    """All outputs of a document by name, and the order in which steps can be built."""
+    """All outputs of a document by name, and the order in which steps can be built.
 
-    def __init__(self, document: Section, diagnostics: Diagnostics) -> None:
+    Args:
+        document: the whole.
+        diagnostics: receives problems.
+        shared: what its project gives it, whose sources need not be read; None: it is in none.
+    """
+
+    def __init__(self, document: Section, diagnostics: Diagnostics, shared: SharedParts | None = None) -> None:
         self._diagnostics = diagnostics
+        self._shared = shared
         self._steps = sections(document.named("steps"))
         self._sinks = sections(document.named("sinks"))
         self._references: dict[int, tuple[Reference, ...]] = {}
@@ -78,6 +86,19 @@ class Names:
             found = self._references[id(section)] = tuple(_references(section))
         return found
 
+    def is_needed(self, source: Named) -> bool:
+        """Whether a source is the document's own, or something reads it."""
+        if not self._is_shared(source.key):
+            return True
+        readers = (*self._steps.values(), *self._sinks.values())
+        return any(r.text == source.key.text for section in readers for r in self.references(section))
+
+    def _is_shared(self, key: YamlScalar) -> bool:
+        return self._shared is not None and key.source is self._shared.source
+
+    def _known_names(self) -> list[str]:
+        return list(dict.fromkeys((*self.outputs, *(() if self._shared is None else self._shared.sources))))
+
     def check_references(self) -> None:
         """Report names that nobody produces."""
         for sections_ in (self._steps, self._sinks):
@@ -87,7 +108,7 @@ class Names:
                         self._diagnostics.error(
                             f"there is no source or step '{reference.text}'",
                             reference.location,
-                            hint=did_you_mean(reference.text, self.outputs),
+                            hint=did_you_mean(reference.text, self._known_names()),
                         )
 
     def build_order(self) -> list[str]:
@@ -156,6 +177,8 @@ class Names:
             section = self._steps.get(output.owner)
             pending += self.references(section) if section is not None else ()
         for output in self.outputs.values():
+            if self._is_shared(output.key):
+                continue
             if output.owner not in reached and output.kind in (OutputKind.SOURCE, OutputKind.STEP):
                 self._diagnostics.warning(
                     f"no sink gets rows of the {output.kind.value} '{output.name}': it will not run",

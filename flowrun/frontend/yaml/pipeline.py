@@ -7,14 +7,12 @@ from pathlib import Path
 
 from flowrun.errors import ExpressionError, Location
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.references import References
 from flowrun.frontend.settings.reading import named_packages, read_settings
 from flowrun.frontend.settings.slots import check_groups_are_used
+from flowrun.frontend.shared_parts import SharedParts, pipeline_references
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import UserFunction
-from flowrun.frontend.sql.grammar.syntax import Name
-from flowrun.frontend.sql.script.functions import user_function
-from flowrun.frontend.sql.script.statements import CreateFunction
+from flowrun.frontend.sql.script.functions import function_called
 from flowrun.frontend.trees.checking import check_document
 from flowrun.frontend.trees.interpolation import Interpolation
 from flowrun.frontend.trees.nodes import YamlScalar
@@ -28,6 +26,7 @@ from flowrun.frontend.yaml.names import Names, sections
 from flowrun.frontend.yaml.plan_checks import checked_plan
 from flowrun.frontend.yaml.queries.entries import EntryReader
 from flowrun.frontend.yaml.queries.queries import QueryReader
+from flowrun.frontend.yaml.shared import with_shared_parts, without_unasked_parts
 from flowrun.frontend.yaml.steps.aggregations import AggregationReader
 from flowrun.frontend.yaml.steps.connections import ConnectionReader
 from flowrun.frontend.yaml.steps.python_functions import PythonReader
@@ -51,6 +50,7 @@ def read_pipeline(
     folder: Path,
     diagnostics: Diagnostics,
     functions: FunctionScopes | None = None,
+    shared: SharedParts | None = None,
 ) -> Plan | None:
     """The plan of a YAML pipeline; None if it has errors, which `diagnostics` then holds together with all warnings.
 
@@ -62,20 +62,27 @@ def read_pipeline(
         folder: of the document: secret files are looked up from here.
         diagnostics: receives every problem.
         functions: where Python functions come from; None: from modules in the folder, and from packages of the settings.
+        shared: what its project gives it; None: it is in none.
     """
     tree = read_yaml(source, diagnostics)
     if tree is None or (isinstance(tree, YamlScalar) and tree.is_null):
         if not diagnostics.has_errors:
             diagnostics.error("the pipeline is empty", source.locate(0), hint="begin with sources:, steps: and sinks:")
         return None
+    references = pipeline_references(shared, variables, environment, folder)
+    overrides = list(overrides)
+    if shared is not None:
+        tree = with_shared_parts(tree, shared, overrides, references, diagnostics)
     tree = apply_overrides(tree, overrides, diagnostics)
-    references = References(variables, environment, folder)
+    if shared is not None:
+        tree = without_unasked_parts(tree, shared)
     tree = Interpolation(references).apply(tree, diagnostics)
     references.warn_unused("the pipeline", diagnostics)
     document = check_document(tree, DOCUMENT, diagnostics)
     if document is None:
         return None
-    plan = _Builder(document, functions or functions_beside(folder), diagnostics).plan(source)
+    functions = functions or functions_beside(folder)
+    plan = _Builder(document, functions, diagnostics, shared).plan(source)
     if diagnostics.has_errors:
         return None
     return checked_plan(plan, document, diagnostics)
@@ -84,7 +91,10 @@ def read_pipeline(
 class _Builder:
     """Builds nodes in the order in which they read each other."""
 
-    def __init__(self, document: Section, functions: FunctionScopes, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, document: Section, functions: FunctionScopes, diagnostics: Diagnostics, shared: SharedParts | None
+    ) -> None:
+        self._shared = shared
         self._document = document
         self._diagnostics = diagnostics
         self._nodes: dict[str, PlanNode | None] = {}
@@ -104,14 +114,14 @@ class _Builder:
 
     def plan(self, source: SourceText) -> Plan:
         """The plan of everything that could be built."""
-        names = Names(self._document, self._diagnostics)
+        names = Names(self._document, self._diagnostics, self._shared)
         names.check_references()
         order = names.build_order()
         settings = read_settings(self._document.section("settings"), self._diagnostics)
         self._check_uids()
         self._check_slot_sharing_groups()
         for name, named in self._document.named("sources").items():
-            if isinstance(named.value, Section):
+            if isinstance(named.value, Section) and names.is_needed(named):
                 self._nodes.setdefault(name, self._sources.read(name, named.value, named.location))
         steps = self._document.named("steps")
         for name in order:
@@ -188,9 +198,8 @@ def read_functions(document: Section, scope: FunctionScope, diagnostics: Diagnos
             hint = "functions differ in more than upper and lower case"
             diagnostics.error(f"there are two functions '{name}'", named.location, hint=hint)
             continue
-        statement = CreateFunction((Name(name, (0, 0)),), named.value.text, (0, 0), "PYTHON", (0, 0))
         try:
-            found[name.upper()] = user_function(statement, scope)
+            found[name.upper()] = function_called(name, named.value.text, scope)
         except ExpressionError as error:
             diagnostics.error(error.message, named.value.location, hint=error.hint)
     return found

@@ -15,6 +15,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, FlowrunError, Location, PipelineError
 from flowrun.frontend.pipeline import SQL_SUFFIXES
+from flowrun.frontend.project_file import PROJECT_FILE
+from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
 from flowrun.plan.nodes import Plan, Sink, walk_plan
@@ -44,7 +46,12 @@ class Analysis:
 
 
 def analyse(path: Path, text: str) -> Analysis:
-    """A pipeline as an editor has it; the file is not read. Python functions that it names are imported, as when it is validated."""
+    """A pipeline as an editor has it; the file is not read. Python functions that it names are imported, as when it is validated.
+
+    Of the document of a project it is told what is wrong with its keys.
+    """
+    if path.name == PROJECT_FILE:
+        return _of_project(path, text)
     open_names = {name for name in _VARIABLE.findall(text) if name not in os.environ}
     places = dict(_places(path, text))
     try:
@@ -55,6 +62,16 @@ def analyse(path: Path, text: str) -> Analysis:
         return Analysis((Diagnostic(error.message, Location(str(path), 1, 1), hint=error.hint),), {}, places)
     tables = compiled.tables if path.suffix.lower() in SQL_SUFFIXES else dict(_nodes(compiled.plan))
     return Analysis(_told(compiled.warnings, path, text, open_names), tables, places, is_right=True)
+
+
+def _of_project(path: Path, text: str) -> Analysis:
+    from flowrun.frontend.project.reading import read_document  # few texts are those of projects
+
+    try:
+        read_document(SourceText(str(path), text))
+    except PipelineError as error:
+        return Analysis(error.diagnostics)
+    return Analysis(is_right=True)
 
 
 def _told(problems: tuple[Diagnostic, ...], path: Path, text: str, open_names: set[str]) -> tuple[Diagnostic, ...]:

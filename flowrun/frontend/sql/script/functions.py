@@ -18,6 +18,7 @@ from flowrun.api.user_functions import (
 from flowrun.core.types import DataType, TypeRoot, row
 from flowrun.errors import ExpressionError, PipelineError
 from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignature, UserFunction
+from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.script.statements import CreateFunction
 from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.operators.function_loading import load_attribute
@@ -55,6 +56,15 @@ def user_function(statement: CreateFunction, scope: FunctionScope) -> UserFuncti
         found = error.diagnostics[0]
         raise error_at(found.message, statement.reference_span, found.hint) from error
     return _Reading(statement, reference, target, scope.folders).function()
+
+
+def function_called(name: str, reference: str, scope: FunctionScope) -> UserFunction:
+    """The function that `name: module:attribute` declares under `functions:` of a YAML document.
+
+    Raises:
+        ExpressionError: as `user_function`; its place means nothing.
+    """
+    return user_function(CreateFunction((Name(name, (0, 0)),), reference, (0, 0), "PYTHON", (0, 0)), scope)
 
 
 def _reference(statement: CreateFunction) -> str:

@@ -5,7 +5,6 @@ All INSERTs and SELECTs of a script run as one job, as in a statement set; a tab
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import field
@@ -16,6 +15,7 @@ from flowrun.core.schema import Field, Schema
 from flowrun.errors import ExpressionError, PipelineError, UnsupportedPlanError, did_you_mean, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
+from flowrun.frontend.shared_parts import SharedParts, pipeline_references, shared_settings
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.catalog import (
     Catalog,
@@ -24,7 +24,6 @@ from flowrun.frontend.sql.catalog import (
     NoticedError,
     columns_of,
 )
-from flowrun.frontend.sql.grammar.tokens import is_mark, is_name, is_quoted, scan
 from flowrun.frontend.sql.queries.from_text import BoundQuery, bind_query
 from flowrun.frontend.sql.queries.order_and_limit import with_optional_order
 from flowrun.frontend.sql.queries.statement_context import QueryContext
@@ -44,10 +43,11 @@ from flowrun.frontend.sql.script.settings import (
     ScriptSettings,
     read_overrides,
 )
-from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
-from flowrun.frontend.sql.script.statement_reader import Slice
+from flowrun.frontend.sql.script.shared import SharedDeclarations
+from flowrun.frontend.sql.script.statement_parser import FailedStatement, name_given, read_statements
+from flowrun.frontend.sql.script.statement_reader import Slice, names_mentioned
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
-from flowrun.frontend.sql.script.text import ScriptText, fill_script, report
+from flowrun.frontend.sql.script.text import ScriptText, fill_script, joined, report
 from flowrun.frontend.sql.spans import error_at
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
@@ -77,6 +77,7 @@ def read_script(
     diagnostics: Diagnostics,
     functions: FunctionScopes | None = None,
     kept_tables: Mapping[str, str] | None = None,
+    shared: SharedParts | None = None,
 ) -> ReadScript | None:
     """The plan of a script; None if it has errors, which `diagnostics` then holds together with all warnings.
 
@@ -89,12 +90,18 @@ def read_script(
         diagnostics: receives every problem.
         functions: where Python functions come from; None: from modules in the folder, and from packages of the settings.
         kept_tables: what catalogs said when the script was read first (`ReadScript.found`); None: they are asked.
+        shared: what its project gives it; None: it is in none.
     """
-    references = References(variables, environment, folder)
+    references = pipeline_references(shared, variables, environment, folder)
     script = fill_script(source, references, diagnostics)
+    if shared is not None:
+        theirs = shared.references(references)
+        script = joined([fill_script(text, theirs, diagnostics) for text in shared.scripts], script)
     given = read_overrides(overrides, diagnostics)
     reading = _Script(script, given, functions or functions_beside(folder), diagnostics, kept_tables)
     with closing(reading):
+        if shared is not None:
+            reading.take_over(shared, references)
         for read in read_statements(script.text):
             reading.read(read)
     references.warn_unused("the script", diagnostics)
@@ -123,6 +130,7 @@ class _Script:
         self._known = ScriptNames(self._catalog, self._catalogs)
         self._answers = ScriptAnswers(self._catalog, self._tables, self._catalogs)
         self._settings = ScriptSettings(script, diagnostics)
+        self._shared = SharedDeclarations(script, self._catalog, self._tables)
         self._job_settings: dict[str, statements.OptionSyntax] | None = None
         self._sinks: list[Sink] = []
         self._explained: list[Sink] = []
@@ -135,12 +143,19 @@ class _Script:
         """Disconnect from catalogs."""
         self._catalogs.close()
 
+    def take_over(self, shared: SharedParts, references: References) -> None:
+        """Begin with the settings of a project, and with those of its functions that the script calls."""
+        self._settings.project = shared_settings(shared, references, self._diagnostics)
+        scope = self._functions(self._settings.packages(self._overrides.settings))
+        for name in self._shared.declare_functions(shared, scope, self._diagnostics):
+            self._known.poison(name)
+
     # -- statements ----------------------------------------------------------------------------------------------------------
 
     def read(self, read: statements.ReadStatement | FailedStatement) -> None:
         """One statement; what is wrong with it is reported."""
         if read.span != (0, 0) and any(p.unresolved for p in self._script.pieces_in(*read.span)):
-            self._known.poison(_creates(read))
+            self._known.poison(name_given(read))
             return
         if isinstance(read, FailedStatement):
             self._known.poison(read.creates)
@@ -151,14 +166,15 @@ class _Script:
             self._explained = []
         try:
             self._check_secrets(read)
+            self._shared.check(read)
             if self._is_astray and not isinstance(read.statement, _ANYWHERE):
                 raise NoticedError
             self._run(read.statement, read)
         except ExpressionError as error:
-            self._known.poison(_creates(read))
+            self._known.poison(name_given(read))
             report(error, self._script, self._diagnostics)
         except NoticedError:
-            self._known.poison(_creates(read))
+            self._known.poison(name_given(read))
 
     def _run(self, statement: statements.Statement, read: statements.ReadStatement) -> None:
         match statement:
@@ -252,6 +268,7 @@ class _Script:
     # -- CREATE and DROP -----------------------------------------------------------------------------------------------------
 
     def _create_table(self, statement: statements.CreateTable) -> None:
+        self._shared.give_way(self._known.path(statement.name), statement.name[-1].span)
         path = self._known.new_path(statement.name, if_not_exists=statement.if_not_exists)
         if path is None:
             return
@@ -278,6 +295,7 @@ class _Script:
             replaced = self._known.path(statement.name)
             self._catalog.forget(replaced)
             self._tables.forget(replaced)
+        self._shared.give_way(self._known.path(statement.name), statement.name[-1].span)
         path = self._known.new_path(statement.name, if_not_exists=statement.if_not_exists)
         if path is None:
             return
@@ -303,6 +321,7 @@ class _Script:
 
     def _create_function(self, statement: statements.CreateFunction) -> None:
         name = function_name(statement.name).upper()
+        self._shared.give_way_to_function(name, statement.name[-1].span)
         if name in self._catalog.functions:
             if statement.if_not_exists:
                 return
@@ -394,7 +413,7 @@ class _Script:
             ExpressionError: it is wrong.
             NoticedError: it names something whose own statement is wrong.
         """
-        self._known.reject_poisoned(*_mentioned(query))
+        self._known.reject_poisoned(*names_mentioned(query.text))
         self._tables.idle_timeout_ms = self._settings.duration_ms(IDLE_TIMEOUT)
         self._tables.watermark_interval_ms = self._settings.duration_ms(WATERMARK_INTERVAL)
         context = QueryContext(name, self._script, self._diagnostics, self._tables.scan)
@@ -476,23 +495,3 @@ _ANYWHERE = (
     statements.AddJar,
 )
 """Statements that mean the same whatever the current catalog is."""
-
-
-def _creates(read: statements.ReadStatement | FailedStatement) -> str | None:
-    """The name that a statement gives to something."""
-    if isinstance(read, FailedStatement):
-        return read.creates
-    statement = read.statement
-    if isinstance(statement, statements.CreateFunction):
-        return statement.name[-1].text.upper()
-    if isinstance(statement, statements.CreateCatalog):
-        return statement.name.text
-    return statement.name[-1].text if isinstance(statement, statements.CreateTable | statements.CreateView) else None
-
-
-def _mentioned(query: Slice) -> set[str]:
-    """All identifiers in a query; words that are followed by `(` in upper case as well, as names of functions are known by."""
-    tokens = list(scan(query.text))
-    found = {t.text for t in tokens if is_name(t)}
-    called = (a for a, b in itertools.pairwise(tokens) if is_mark(b, "(") and is_name(a) and not is_quoted(a))
-    return found | {t.text.upper() for t in called}

@@ -14,12 +14,13 @@ from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.declaration import SETTINGS
 from flowrun.frontend.settings.reading import read_settings
+from flowrun.frontend.shared_parts import merged_settings
 from flowrun.frontend.sql.script.statements import OptionSyntax
 from flowrun.frontend.sql.script.table_options import flink_duration_ms
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.spans import error_at
 from flowrun.frontend.trees.checking import check_document
-from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar
+from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar, scalars
 from flowrun.frontend.trees.spec import MapValue, RecordSpec, RecordValue, VariantValue
 from flowrun.operators.function_scope import listed_packages
 from flowrun.plan.nodes import Settings
@@ -184,6 +185,8 @@ class ScriptSettings:
     script: ScriptText
     diagnostics: Diagnostics
     values: dict[str, OptionSyntax] = field(default_factory=dict)
+    project: YamlMapping | None = None
+    """Settings of the script's project, which come behind its own."""
 
     def set(self, option: OptionSyntax) -> None:
         """SET key = value.
@@ -226,7 +229,10 @@ class ScriptSettings:
         """The packages whose functions may be named, as the setting is now; overrides (`settings.path=value`) win."""
         given = [text.partition("=") for text in overrides]
         texts = [value.strip("[] ") for key, _, value in given if key.strip() == f"settings.{FUNCTIONS}"]
-        return listed_packages(texts[-1:] or filter(None, [self.text(OWN_PREFIX + FUNCTIONS)]))
+        own = self.text(OWN_PREFIX + FUNCTIONS)
+        shared = None if self.project is None else self.project.get(FUNCTIONS)
+        texts = texts[-1:] or ([own] if own else []) or ([] if shared is None else [s.text for s in scalars(shared)])
+        return listed_packages(texts)
 
     def _check_special(self, option: OptionSyntax) -> None:
         if option.key in (IDLE_TIMEOUT, WATERMARK_INTERVAL):
@@ -265,12 +271,16 @@ class ScriptSettings:
         """
         leaves = self._leaves(values)
         tree: YamlNode = self._tree({("settings", *path.split(".")): leaf for path, (leaf, _) in leaves.items()})
+        node = merged_settings(self.project, tree.get(_SETTINGS) if isinstance(tree, YamlMapping) else None)
+        if node is not None and isinstance(tree, YamlMapping):
+            key = YamlScalar(node.source, node.start, node.start, _SETTINGS, ScalarStyle.PLAIN, _SETTINGS)
+            tree = replace(tree, entries=(YamlEntry(key, node),))
         given = list(overrides)
         if given:
             from flowrun.frontend.trees.overrides import apply_overrides  # needs the YAML library
 
             tree = apply_overrides(tree, given, self.diagnostics)
-        node = tree.get("settings") if isinstance(tree, YamlMapping) else None
+        node = tree.get(_SETTINGS) if isinstance(tree, YamlMapping) else None
         if node is None:
             return Settings()
         node = _pruned(node)

@@ -426,3 +426,15 @@ _READERS: dict[str, Callable[[StatementReader], statements.Statement]] = {
 }
 STATEMENT_WORDS = (*_READERS, *_QUERY_WORDS)
 """The words that statements begin with."""
+
+
+def name_given(read: statements.ReadStatement | FailedStatement) -> str | None:
+    """The name that a statement gives to something."""
+    if isinstance(read, FailedStatement):
+        return read.creates
+    statement = read.statement
+    if isinstance(statement, statements.CreateFunction):
+        return statement.name[-1].text.upper()
+    if isinstance(statement, statements.CreateCatalog):
+        return statement.name.text
+    return statement.name[-1].text if isinstance(statement, statements.CreateTable | statements.CreateView) else None

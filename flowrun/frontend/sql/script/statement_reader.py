@@ -5,13 +5,14 @@ Offsets count code points of the whole script.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError
 from flowrun.frontend.sql.grammar.token_reader import TextReader
-from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_quoted, scan, token_span
+from flowrun.frontend.sql.grammar.tokens import Token, TokenType, is_mark, is_name, is_quoted, scan, token_span
 from flowrun.frontend.sql.spans import FlinkSyntaxError, Span
 
 _BRACKETS = {"(": 1, "[": 1, ")": -1, "]": -1}
@@ -97,3 +98,18 @@ class StatementReader(TextReader):
             self.fail_expected(what)
         start, end = self.ahead(first - self.place).start, token_span(self.previous)[1]
         return Slice(self.text[start:end], start)
+
+
+def names_mentioned(text: str) -> set[str]:
+    """All identifiers in a text; words that are followed by `(` in upper case as well, as names of functions are known by.
+
+    Raises:
+        FlinkSyntaxError: a quote or comment in it is not closed.
+
+    >>> sorted(names_mentioned("SELECT mask(`a b`) FROM t"))
+    ['FROM', 'MASK', 'SELECT', 'a b', 'mask', 't']
+    """
+    tokens = list(scan(text))
+    found = {t.text for t in tokens if is_name(t)}
+    called = (a for a, b in itertools.pairwise(tokens) if is_mark(b, "(") and is_name(a) and not is_quoted(a))
+    return found | {t.text.upper() for t in called}

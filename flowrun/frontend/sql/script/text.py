@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import field
+from collections.abc import Sequence
+from dataclasses import field, replace
 
 from flowrun.core.record import record
 from flowrun.errors import ExpressionError, Location
@@ -23,6 +24,9 @@ _STRETCH = re.compile(
     re.DOTALL,
 )
 """What is not closed goes on to the end."""
+
+
+_BETWEEN = "\n;\n"
 
 
 @record
@@ -67,6 +71,47 @@ class ScriptText(SourceText):
             return piece.written_start, piece.written_end
         moved = offset - piece.end + piece.written_end
         return moved, moved + 1
+
+
+@record(slots=False)
+class JoinedText(ScriptText):
+    """Several scripts one after the other; `origin` is the last one, which the others go before. Places are those of each one's file.
+
+    Attributes:
+        parts: each with the offset at which it begins, in order.
+    """
+
+    parts: tuple[tuple[int, ScriptText], ...] = field(kw_only=True)
+
+    @property
+    def own_start(self) -> int:
+        """Where the last one begins."""
+        return self.parts[-1][0]
+
+    def locate(self, start: int, end: int | None = None) -> Location:
+        """The place in its file of a range of the whole; one that goes beyond its file ends with that."""
+        first, part = self.parts[bisect_right(self.parts, start, key=lambda p: p[0]) - 1]
+        last = None if end is None else min(end - first, len(part.text))
+        return part.locate(min(start - first, len(part.text)), last)
+
+
+def joined(before: Sequence[ScriptText], script: ScriptText) -> ScriptText:
+    r"""A script behind others, each of which ends its last statement.
+
+    >>> one, two = (ScriptText(f, t, origin=SourceText(f, t)) for f, t in (("a.sql", "A -- a"), ("b.sql", "B")))
+    >>> whole = joined([one], two)
+    >>> whole.text, str(whole.locate(0)), str(whole.locate(whole.own_start))
+    ('A -- a\n;\nB', 'a.sql:1:1', 'b.sql:1:1')
+    """
+    if not before:
+        return script
+    text, parts, pieces = "", [], []
+    for part in (*before, script):
+        start = len(text)
+        parts.append((start, part))
+        pieces += [replace(p, start=p.start + start, end=p.end + start) for p in part.pieces]
+        text += part.text + ("" if part is script else _BETWEEN)
+    return JoinedText(script.file, text, origin=script.origin, pieces=tuple(pieces), parts=tuple(parts))
 
 
 def fill_script(source: SourceText, references: References, diagnostics: Diagnostics) -> ScriptText:
