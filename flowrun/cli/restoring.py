@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flowrun.cli.console import say
 from flowrun.errors import FlowrunError, PipelineError, StateError
 from flowrun.runners.compile import PROGRAM_SUFFIX, CompiledPipeline, compile_file, compile_kept, compile_pipeline
-from flowrun.runners.pipeline_text import check_folders, check_withheld
+from flowrun.runners.pipeline_text import check_folders, check_withheld, lies_in
 from flowrun.state.checkpoints import PipelineText
 from flowrun.state.storage.locate import SnapshotPath, locate
 from flowrun.state.storage.names import METADATA_FILE
@@ -110,7 +110,7 @@ def pipeline_and_state(
         variables: values of variables by name; they come before those that are kept.
         overrides: values of settings by path; they come before those that are kept.
         functions_from: the folder that a kept pipeline's Python functions are imported from. None: they are imported from the working
-            directory if the pipeline `runs` and lies there, else not at all.
+            directory if the pipeline `runs` and it or its project lies there, else not at all.
         runs: whether the pipeline is to run.
         quiet: whether nothing is said of the new working directory.
 
@@ -125,7 +125,7 @@ def pipeline_and_state(
         return in_order_of(compiled, found, file, variables, overrides), found
     found = locate_state(path, None)
     kept = kept_text(found)
-    if functions_from is None and runs and Path(kept.directory) == Path.cwd():
+    if functions_from is None and runs and lies_in(kept, Path.cwd()):
         functions_from = Path.cwd()
     folder = None if functions_from is None else functions_from.absolute()
     go_to_working_directory(kept, quiet=quiet)

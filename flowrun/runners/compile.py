@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError, UnsupportedPlanError
-from flowrun.frontend.pipeline import LoadedPipeline, bounded_nesting, load_pipeline, load_text
+from flowrun.frontend.pipeline import LoadedPipeline, bounded_nesting, load_pipeline, load_text, project_of
 from flowrun.frontend.source_text import SourceText
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -29,7 +29,7 @@ from flowrun.plan.rewrites import optimise, rules_with
 from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
 from flowrun.runners.graph_texts import render_graphs
-from flowrun.runners.pipeline_text import check_folders, check_withheld, text_to_keep
+from flowrun.runners.pipeline_text import check_folders, check_withheld, function_folders, text_to_keep
 from flowrun.state.checkpoints import PipelineText
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def compile_pipeline(
     if text is None:
         loaded = load_pipeline(path, variables, overrides)
     else:
-        loaded = load_text(SourceText(str(path), text), path.parent, variables or {}, overrides or {})
+        source, project = SourceText(str(path), text), project_of(path)
+        loaded = load_text(source, path.parent, variables or {}, overrides or {}, project=project)
     return _compile(path, loaded, text_to_keep(path, loaded, variables or {}, overrides or {}), rows)
 
 
@@ -208,10 +209,15 @@ def compile_kept(
     all_overrides = {**kept.overrides, **(overrides or {})}
     folder = Path(kept.directory)
     as_stream = {**all_overrides, "settings.mode": "streaming", "settings.embedded_mode": "streaming"}
-    functions = functions_beside(functions_from) if functions_from is not None else _no_kept_functions(kept)
+    if functions_from is None:
+        functions = _no_kept_functions(kept)
+    else:
+        functions = functions_beside(*function_folders(kept, functions_from))
     source = SourceText(kept.file_name, kept.text)
-    tables = kept.catalog_tables
-    loaded = load_text(source, folder, all_variables, as_stream, functions=functions, catalog_tables=tables)
+    tables, project = kept.catalog_tables, kept.project
+    loaded = load_text(
+        source, folder, all_variables, as_stream, functions=functions, catalog_tables=tables, project=project
+    )
     path = Path(kept.file_name)
     text = text_to_keep(path, loaded, all_variables, all_overrides, folder)
     return _compile(path, loaded, text, kept.table_rows)
@@ -228,9 +234,11 @@ def compile_sent(text: PipelineText, variables: Mapping[str, str], modules: Path
     Raises:
         PipelineError: as `compile_pipeline`.
     """
-    source, functions = SourceText(text.file_name, text.text), functions_beside(modules)
-    folder, tables = Path(text.directory), text.catalog_tables
-    loaded = load_text(source, folder, variables, text.overrides, functions=functions, catalog_tables=tables)
+    source, functions = SourceText(text.file_name, text.text), functions_beside(*function_folders(text, modules))
+    folder, tables, project = Path(text.directory), text.catalog_tables, text.project
+    loaded = load_text(
+        source, folder, variables, text.overrides, functions=functions, catalog_tables=tables, project=project
+    )
     return _compile(Path(text.file_name), loaded, text, text.table_rows)
 
 

@@ -1,9 +1,9 @@
 """Which Python modules travel with a job: those beside the pipeline that it has imported, or may import while it runs.
 
-Found are the modules that compiling has imported from the pipeline's folder, the program itself, and, from there on, whatever their text
-names in an `import` statement, also within functions. Of a package all modules travel, as it may import them by names that are not in its
-text. So a script or a virtual environment that happens to lie beside the pipeline stays where it is. What is no Python module, and what
-a symbolic link leads to outside of the folder, never travels.
+Found are the modules that compiling has imported from the pipeline's folder, or from that of its project, the program itself, and, from
+there on, whatever their text names in an `import` statement, also within functions. Of a package all modules travel, as it may import
+them by names that are not in its text. So a script or a virtual environment that happens to lie beside the pipeline stays where it is.
+What is no Python module, and what a symbolic link leads to outside of the folders, never travels.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import ModuleType
 from flowrun.errors import ClusterError, PipelineError
 from flowrun.operators.function_loading import is_from
 from flowrun.runners.compile import is_program
+from flowrun.runners.pipeline_text import function_folders
 from flowrun.runtime.cluster.job_files import MOST_BYTES, MOST_FILES, SUFFIX, JobFiles, job_files
 from flowrun.state.checkpoints import PipelineText
 
@@ -38,7 +39,7 @@ def modules_of_job(text: PipelineText, functions_from: Path | None = None) -> Jo
         PipelineError: they are too many or too large, cannot be read, are compiled, or lie outside of the folder.
     """
     try:
-        return _Modules(text, functions_from or Path(text.directory)).collect()
+        return _Modules(text, function_folders(text, functions_from or Path(text.directory))).collect()
     except ClusterError as error:
         raise PipelineError.of(error.message, error.hint) from error
 
@@ -46,9 +47,9 @@ def modules_of_job(text: PipelineText, functions_from: Path | None = None) -> Jo
 class _Modules:
     """Gathers contents by path below the folder."""
 
-    def __init__(self, text: PipelineText, folder: Path) -> None:
-        self._given = folder
-        self._folder = self._given.resolve()
+    def __init__(self, text: PipelineText, folders: tuple[Path, ...]) -> None:
+        self._given = folders
+        self._folders = tuple(folder.resolve() for folder in folders)
         self._program = Path(text.file_name).name if is_program(text) else None
         self._contents: dict[str, bytes] = {}
         self._bytes = 0
@@ -58,17 +59,21 @@ class _Modules:
         loaded = [name for name, module in self._loaded() if "." not in name]
         self._look_at(loaded)
         if self._program is not None:
-            self._add(self._program, self._given / self._program)
+            self._add(self._program, self._given[0] / self._program)
             self._look_at(_imported(self._contents[self._program]))
         self._check_loaded()
         return job_files(self._contents)
 
+    @property
+    def _places(self) -> list[str]:
+        """The folders, as they are and as they were given."""
+        return [str(folder) for folder in (*self._folders, *self._given)]
+
     def _loaded(self) -> Iterator[tuple[str, ModuleType]]:
         """Modules that were imported from the folder, and those below them."""
-        folders = [str(self._folder), str(self._given)]
         for name, module in list(sys.modules.items()):
             top = sys.modules.get(name.partition(".")[0])
-            if name.partition(".")[0] not in _NEVER and isinstance(top, ModuleType) and is_from(top, folders):
+            if name.partition(".")[0] not in _NEVER and isinstance(top, ModuleType) and is_from(top, self._places):
                 yield name, module
 
     def _look_at(self, names: Sequence[str]) -> None:
@@ -85,15 +90,19 @@ class _Modules:
         if top in _NEVER or top in sys.stdlib_module_names:
             return False
         loaded = sys.modules.get(top)
-        return loaded is None or is_from(loaded, [str(self._folder), str(self._given)])
+        return loaded is None or is_from(loaded, self._places)
 
     def _add_top(self, top: str) -> list[str]:
         """Add a module, or all modules of a package; gives their paths. Nothing if it is not in the folder."""
-        spec = importlib.machinery.PathFinder.find_spec(top, [str(self._folder)])
-        if spec is None:
-            return []
+        for folder in self._folders:
+            spec = importlib.machinery.PathFinder.find_spec(top, [str(folder)])
+            if spec is not None:
+                return self._add_found(top, spec, folder)
+        return []
+
+    def _add_found(self, top: str, spec: importlib.machinery.ModuleSpec, folder: Path) -> list[str]:
         if spec.submodule_search_locations is not None:
-            return self._add_package(top)
+            return self._add_package(top, folder)
         if spec.origin is None or not spec.origin.endswith(SUFFIX):
             raise ClusterError(
                 f"the module '{top}' beside the pipeline does not travel to other machines: {spec.origin} is compiled",
@@ -103,27 +112,27 @@ class _Modules:
         self._add(path, Path(spec.origin))
         return [path]
 
-    def _add_package(self, top: str) -> list[str]:
+    def _add_package(self, top: str, folder: Path) -> list[str]:
         added = []
-        for place, folders, files in os.walk(self._folder / top):
+        for place, folders, files in os.walk(folder / top):
             folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
             for name in sorted(files):
                 file = Path(place) / name
                 if name.endswith(SUFFIX) and not name.startswith(".") and self._is_inside(file):
-                    path = file.relative_to(self._folder).as_posix()
+                    path = file.relative_to(folder).as_posix()
                     self._add(path, file)
                     added.append(path)
         return added
 
     def _is_inside(self, file: Path) -> bool:
-        return file.resolve().is_relative_to(self._folder)
+        return any(file.resolve().is_relative_to(folder) for folder in self._folders)
 
     def _add(self, path: str, file: Path) -> None:
         if path in self._contents:
             return
         if not self._is_inside(file) and path != self._program:  # the program is the file that the user named
             raise ClusterError(
-                f"the module {path} does not travel to other machines: it is a link that leads out of {self._folder}",
+                f"the module {path} does not travel to other machines: it is a link that leads out of {self._folders[0]}",
                 hint="put a copy beside the pipeline, or install it as a package on all machines",
             )
         try:
@@ -142,12 +151,12 @@ class _Modules:
             if origin is None:  # a package without `__init__`
                 continue
             place = Path(origin)
-            for folder in (self._folder, self._given):
+            for folder in (*self._folders, *self._given):
                 if place.is_relative_to(folder) and place.relative_to(folder).as_posix() in self._contents:
                     break
             else:
                 raise ClusterError(
-                    f"the module '{name}' does not travel to other machines: {origin} is no file of Python's in {self._folder} itself",
+                    f"the module '{name}' does not travel to other machines: {origin} is no file of Python's in {self._folders[0]} itself",
                     hint="put a copy beside the pipeline, or install it as a package on all machines",
                 )
 

@@ -63,6 +63,7 @@ def text_to_keep(
         working_directory=os.getcwd(),
         withheld=tuple(sorted(withheld)),
         catalog_tables=loaded.catalog_tables,
+        project=loaded.project,
     )
 
 
@@ -105,9 +106,29 @@ def check_withheld(kept: PipelineText, variables: Mapping[str, str]) -> None:
 
 def functions_folder(kept: PipelineText) -> str | None:
     """The folder that whoever resumes names with `--functions-from`; None: the text names no functions, or one is in the folder anyway."""
-    if Path(kept.directory) == Path.cwd() or not _MAY_NAME_FUNCTIONS.search(kept.text):
+    texts = [kept.text] if kept.project is None else [kept.text, kept.project.text, *kept.project.scripts.values()]
+    if lies_in(kept, Path.cwd()) or not any(map(_MAY_NAME_FUNCTIONS.search, texts)):
         return None
     return kept.directory
+
+
+def lies_in(kept: PipelineText, folder: Path) -> bool:
+    """Whether a kept pipeline, or its project, lies directly in a folder."""
+    return folder == Path(kept.directory) or (kept.project is not None and folder == Path(kept.project.directory))
+
+
+def function_folders(kept: PipelineText, folder: Path) -> tuple[Path, ...]:
+    """Where the Python functions of a kept pipeline come from if its own are in `folder`: there, and in the folder of its project.
+
+    That is looked for above `folder` only, or is `folder` itself: whoever can write state cannot name another one in it.
+    """
+    if kept.project is None:
+        return (folder,)
+    project, given = Path(kept.project.directory), folder.absolute()
+    if given == project:
+        below = Path(os.path.relpath(kept.directory, project))
+        return (folder,) if ".." in below.parts else tuple(dict.fromkeys((given / below, given)))
+    return (folder, project) if project in given.parents else (folder,)
 
 
 def check_folders(kept: PipelineText) -> None:

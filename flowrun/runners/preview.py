@@ -14,7 +14,7 @@ from flowrun.connectors.registry import connector_named
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.record import record
 from flowrun.errors import PipelineError, near_matches
-from flowrun.frontend.pipeline import SQL_SUFFIXES, LoadedPipeline, load_pipeline, load_text
+from flowrun.frontend.pipeline import SQL_SUFFIXES, LoadedPipeline, load_pipeline, load_text, project_of
 from flowrun.frontend.source_text import SourceText
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
@@ -190,7 +190,7 @@ def _with_select(
     name = table if "`" in table else ".".join(f"`{part}`" for part in table.split("."))
     end = "" if text.rstrip().endswith(";") else "\n;"
     source = SourceText(str(path), f"{text.rstrip()}{end}\nSELECT * FROM {name};\n")
-    return load_text(source, path.parent, variables, overrides)
+    return load_text(source, path.parent, variables, overrides, project=project_of(path))
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> PipelineError:

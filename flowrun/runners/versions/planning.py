@@ -78,7 +78,7 @@ def running_version(history: VersionHistory, state: CheckpointMetadata, now_ms: 
 
 
 def _is_same_text(one: PipelineText, other: PipelineText) -> bool:
-    return (one.text, one.variables) == (other.text, other.variables)
+    return (one.text, one.variables, one.project) == (other.text, other.variables, other.project)
 
 
 def plan_upgrade(

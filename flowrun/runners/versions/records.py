@@ -68,11 +68,20 @@ class PipelineVersion:
     def is_same_as(self, other: PipelineVersion) -> bool:
         """Whether another one would run the same: text, values and modules are equal."""
         mine, its = self.text, other.text
-        return (mine.text, mine.variables, mine.overrides, mine.directory, self.fingerprint, self.modules) == (
+        return (
+            mine.text,
+            mine.variables,
+            mine.overrides,
+            mine.directory,
+            mine.project,
+            self.fingerprint,
+            self.modules,
+        ) == (
             its.text,
             its.variables,
             its.overrides,
             its.directory,
+            its.project,
             other.fingerprint,
             other.modules,
         )
