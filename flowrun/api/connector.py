@@ -119,6 +119,35 @@ class TableDefinition:
         return self.schema.select(n for n in self.schema.names if n not in self.metadata)
 
 
+class PlaceMatching(Enum):
+    """How the name under which a table is read finds what others write."""
+
+    EXACT = "exact"
+    """They are equal."""
+    PATH = "path"
+    """They are paths: a glob finds what it matches, and a folder what is in it, at any depth."""
+    PATTERN = "pattern"
+    """It is a regular expression that the whole name matches."""
+
+
+@record
+class TablePlace:
+    """What a table is outside of flowrun: two pipelines that read or write the same place meet there.
+
+    Attributes:
+        system: the server and database, or the kind of store; without credentials.
+        name: of the table, topic or folder there.
+        matching: how a reader finds what others write; for a writer the name is always exact.
+    """
+
+    system: str
+    name: str
+    matching: PlaceMatching = PlaceMatching.EXACT
+
+    def __str__(self) -> str:
+        return f"{self.system} {self.name}"
+
+
 @record
 class Connector:
     """One connector: name, options and factories. `create_*` raise `OptionError` for combinations that cannot work.
@@ -176,6 +205,8 @@ class Connector:
     """Whether its sources are told the event time of their rows: `TableDefinition.event_time`."""
     reading_leaves: str | None = None
     """What its sources leave in the system that they read, such as a replication slot: such a table is not previewed. None: nothing."""
+    places: Callable[[str, Mapping[str, object]], Sequence[TablePlace]] | None = None
+    """(name of a table, its options as given and checked) → what it is outside. None: nothing that another pipeline could read or write."""
     message_keys: bool = False
     """Whether its records are messages with a key, which has a format of its own: `key.format`, with options under `key.`. The format may
     then be given as `value.format`, with options under `value.`."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 from flowrun.cli.arguments import ViewOptions
@@ -17,7 +16,8 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError, Diagnostic, FlowrunError, PipelineError, StateError
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.control import Order
-from flowrun.runners.pipeline_tests.files import is_test_file
+from flowrun.runners.projects.graph import same_name
+from flowrun.runners.projects.members import of_file, pipeline_files
 from flowrun.runners.recompiling import recompiling
 from flowrun.runners.session.client import ClusterClient
 from flowrun.runners.session.messages import JobSummary
@@ -26,7 +26,6 @@ from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.error_values import error_from_value
 from flowrun.state.storage.leases import holding_leases
 
-_SUFFIXES = (".yaml", ".yml", ".sql")
 _LOOK_S = 0.2
 
 
@@ -88,11 +87,11 @@ def compile_served(
     compiled: dict[Path, CompiledPipeline] = {}
     problems: list[Diagnostic] = []
     named: dict[str, Path] = {}
-    for file in _pipeline_files(folder):
+    for file in pipeline_files(folder):
         try:
             pipeline = _compile(file, variables, overrides)
         except PipelineError as error:
-            problems += (_of_file(file, problem) for problem in error.diagnostics)
+            problems += (of_file(file, problem) for problem in error.diagnostics)
             continue
         except FlowrunError as error:
             problems.append(Diagnostic(f"{file}: {error.message}", hint=error.hint))
@@ -102,8 +101,7 @@ def compile_served(
         compiled[file] = pipeline
         name = pipeline.job_graph.name
         if (other := named.setdefault(name, file)) != file:
-            hint = "a name is that of the checkpoints: give one of them another"
-            problems.append(Diagnostic(f"{other} and {file} are both called '{name}'", hint=hint))
+            problems.append(same_name(str(other), str(file), name))
     if problems:
         raise PipelineError(problems)
     if not compiled:
@@ -111,18 +109,6 @@ def compile_served(
     if not view.quiet:
         show_diagnostics(warning for pipeline in compiled.values() for warning in pipeline.warnings)
     return ServedPipelines(compiled, variables, overrides, view)
-
-
-def _of_file(file: Path, problem: Diagnostic) -> Diagnostic:
-    """The problem; one without a place names its file."""
-    return problem if problem.location is not None else replace(problem, message=f"{file}: {problem.message}")
-
-
-def _pipeline_files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        is_hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in _SUFFIXES and path.is_file() and not is_hidden and not is_test_file(path):
-            yield path
 
 
 def _compile(file: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> CompiledPipeline | None:

@@ -15,7 +15,7 @@ from typing import cast
 import pyarrow as pa
 
 from flowrun.api.changelog import ChangelogMode, ChangesTaken
-from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.connector import Connector, TableDefinition, TablePlace
 from flowrun.api.sink import SinkWriter, WriterContext
 from flowrun.api.source import (
     Boundedness,
@@ -240,6 +240,10 @@ def _create_lookup(table: TableDefinition, keys: tuple[str, ...]) -> MemoryLooku
     return MemoryLookupSource(partial(_batches, name), table.schema, key_schema)
 
 
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    return (TablePlace("memory", str(options["table"])),)
+
+
 CONNECTOR = Connector(
     name="memory",
     summary="Named tables in this process, for tests and notebooks.",
@@ -250,6 +254,7 @@ CONNECTOR = Connector(
     create_source=_create_source,
     create_sink=lambda table: MemorySink(table.options.text("table"), table.schema, table.metadata),
     writable_metadata=METADATA,
+    places=_places,
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
     source_watermarks=True,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from flowrun.api.connector import Connector
+from collections.abc import Mapping
+
+from flowrun.api.connector import Connector, TablePlace
 from flowrun.api.source import Delivery
 from flowrun.connectors.delta.sink import create_sink
 from flowrun.connectors.delta.source import create_source
 from flowrun.connectors.delta.table import CLIENT
+from flowrun.connectors.filesystem.table_path import file_place
 from flowrun.connectors.lake.options import SINK_OPTIONS as LAKE_SINK_OPTIONS
 from flowrun.core.options import Option, OptionType
 
@@ -69,6 +72,11 @@ SOURCE_OPTIONS = (
     ),
 )
 
+
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    return (file_place(str(options["table-path"])),)
+
+
 CONNECTOR = Connector(
     name="delta",
     summary="Delta Lake tables.",
@@ -80,6 +88,7 @@ CONNECTOR = Connector(
     sink_delivery=Delivery.EXACTLY_ONCE,
     partitions=True,
     client=CLIENT,
+    places=_places,
     notes=(
         "A checkpoint is one version of the table. With a PRIMARY KEY, rows go in by MERGE. A sink creates the table if it is not there. "
         "A source of mode streaming reads the table as it is, then what is added to it."

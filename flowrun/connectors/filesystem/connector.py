@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flowrun.api.connector import Connector
+from collections.abc import Mapping
+
+from flowrun.api.connector import Connector, TablePlace
 from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.earlier_output import MODE_OPTION
 from flowrun.connectors.filesystem.file_metadata import FILE_METADATA
@@ -12,6 +14,7 @@ from flowrun.connectors.filesystem.partitions import DEFAULT_PARTITION_NAME
 from flowrun.connectors.filesystem.sink import create_sink
 from flowrun.connectors.filesystem.source import create_source
 from flowrun.connectors.filesystem.store_options import STORE_OPTIONS
+from flowrun.connectors.filesystem.table_path import file_place
 from flowrun.connectors.formats.registry import ERROR_OPTIONS, FILE_FORMATS
 from flowrun.core.options import Option, OptionType
 
@@ -102,6 +105,11 @@ SINK_OPTIONS = (
     _DEFAULT_NAME,
 )
 
+
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    return (file_place(str(options["path"])),)
+
+
 CONNECTOR = Connector(
     name="filesystem",
     summary="Files and folders: local, or any store that pyarrow reaches (s3://, gs://, hdfs://).",
@@ -115,6 +123,7 @@ CONNECTOR = Connector(
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.EXACTLY_ONCE,
     formats=FILE_FORMATS,
+    places=_places,
     partitions=True,
     buckets=True,
     reads_fields=True,

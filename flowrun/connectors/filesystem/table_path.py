@@ -14,6 +14,7 @@ from dataclasses import field
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from flowrun.api.connector import PlaceMatching, TablePlace
 from flowrun.connectors.filesystem.store_options import Store, store_of
 from flowrun.core.options import Options
 from flowrun.core.record import record
@@ -120,6 +121,17 @@ class TablePath:
         rest = self.local_path if self.is_local else self._parts[0]
         head = rest[: _first_wildcard(rest)].rpartition("/")[0]
         return re.compile(re.escape(base.rstrip("/")) + _translate(rest[len(head) :]))
+
+
+def file_place(text: str) -> TablePlace:
+    """What a path of a user names: a local one is absolute, a URI has no parameters.
+
+    >>> str(file_place("s3://lake/orders/?region=eu-central-1"))
+    'files s3://lake/orders'
+    """
+    path = TablePath(text)
+    name = path.local_path if path.is_local else path._parts[0].rstrip("/")
+    return TablePlace("files", name, PlaceMatching.PATH)
 
 
 _missing_start: str | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flowrun.api.connector import Connector
+from collections.abc import Mapping
+
+from flowrun.api.connector import Connector, TablePlace
 from flowrun.api.source import Delivery
 from flowrun.connectors.iceberg.catalog import CLIENT, TYPES
 from flowrun.connectors.iceberg.sink import create_sink
@@ -99,6 +101,14 @@ SINK_OPTIONS = (
     *LAKE_SINK_OPTIONS,
 )
 
+
+def _places(table: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    """By the catalog's address, else by its warehouse or name."""
+    where = next(str(options[name]) for name in ("uri", "warehouse", "catalog-name") if options.get(name))
+    name = options.get("catalog-table") or table
+    return (TablePlace(f"iceberg {where}", f"{options.get('catalog-database', 'default')}.{name}"),)
+
+
 CONNECTOR = Connector(
     name="iceberg",
     summary="Apache Iceberg tables.",
@@ -110,6 +120,7 @@ CONNECTOR = Connector(
     sink_delivery=Delivery.EXACTLY_ONCE,
     partitions=True,
     client=CLIENT,
+    places=_places,
     notes=(
         "A checkpoint is one snapshot of the table. With a PRIMARY KEY, files that hold a changed key are written anew (copy on write). A "
         "sink creates the table if it is not there."

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from urllib.parse import unquote
 
+from flowrun.api.connector import TablePlace
 from flowrun.connectors.jdbc.file_addresses import duckdb_location, sqlite_location
 from flowrun.core.record import record
 from flowrun.errors import OptionError, did_you_mean
@@ -107,6 +108,16 @@ def parse_address(url: str, schemes: Sequence[str] = tuple(FORMS)) -> Address:
             return Address(scheme, *sqlite_location(location))
         case _:
             return _postgres_address(location)
+
+
+def postgres_place(host: str, port: str, database: str, schema: str | None, table: str) -> TablePlace:
+    """What a table of PostgreSQL is outside, whichever connector reaches it.
+
+    >>> str(postgres_place("DB", "5432", "shop", None, "orders"))
+    'postgresql://db:5432/shop public.orders'
+    """
+    name = table if "." in table else f"{schema or 'public'}.{table}"
+    return TablePlace(f"postgresql://{host.lower()}:{port}/{database}", name)
 
 
 def _postgres_address(location: str) -> Address:

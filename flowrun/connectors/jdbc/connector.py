@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import cast
 
 from flowrun.api.client_library import ClientLibrary
-from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.connector import Connector, TableDefinition, TablePlace
 from flowrun.api.source import Delivery
-from flowrun.connectors.jdbc.address import parse_address
+from flowrun.connectors.jdbc.address import parse_address, postgres_place
 from flowrun.connectors.jdbc.dialects import dialect_of
 from flowrun.connectors.jdbc.lookup import JdbcLookupSource
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
@@ -174,6 +175,15 @@ def _client_of(options: Mapping[str, object]) -> ClientLibrary | None:
     return dialect_of(parse_address(str(options["url"])).scheme).client
 
 
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    address = parse_address(str(options["url"]))
+    table = str(options["table-name"])
+    if address.is_file:
+        return (TablePlace(f"{address.scheme} {os.path.abspath(address.database)}", table),)
+    hosts, port = address.parameters.get("host", "localhost"), address.parameters.get("port") or "5432"
+    return (postgres_place(hosts, port, address.database, address.schema, table),)
+
+
 CONNECTOR = Connector(
     name="jdbc",
     summary="Tables of PostgreSQL, DuckDB and SQLite: read, looked up in, and written.",
@@ -187,6 +197,7 @@ CONNECTOR = Connector(
     sink_delivery=Delivery.AT_LEAST_ONCE,
     client=CLIENT,
     client_of=_client_of,
+    places=_places,
     notes=(
         "A sink with a PRIMARY KEY replaces and deletes rows by it, one without only adds rows. "
         "A lookup asks one query for all keys of a batch. Batches on Spark read and write the same tables. "

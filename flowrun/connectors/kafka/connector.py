@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
-from flowrun.api.connector import Connector
+from flowrun.api.connector import Connector, PlaceMatching, TablePlace
 from flowrun.api.source import Delivery
 from flowrun.connectors.formats.registry import ERROR_OPTIONS, RECORD_FORMATS
 from flowrun.connectors.kafka.cluster import CLIENT
@@ -178,6 +179,16 @@ _BUFFER = (
     ),
 )
 
+
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    servers = sorted(s.strip().lower() for s in str(options["properties.bootstrap.servers"]).split(","))
+    system = f"kafka {','.join(servers)}"
+    pattern = options.get("topic-pattern")
+    if pattern is not None:
+        return (TablePlace(system, str(pattern), PlaceMatching.PATTERN),)
+    return tuple(TablePlace(system, topic.strip()) for topic in str(options["topic"]).split(";") if topic.strip())
+
+
 KAFKA = Connector(
     name="kafka",
     summary="Topics of Apache Kafka.",
@@ -201,6 +212,7 @@ KAFKA = Connector(
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
     client=CLIENT,
+    places=_places,
     message_keys=True,
     begins_at=lambda ms: {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": ms},
     notes="Exactly once as a sink with `sink.delivery-guarantee`. See docs/connectors/kafka.md.",
@@ -219,6 +231,7 @@ UPSERT_KAFKA = Connector(
     source_delivery=Delivery.EXACTLY_ONCE,
     sink_delivery=Delivery.AT_LEAST_ONCE,
     client=CLIENT,
+    places=_places,
     message_keys=True,
     notes="The PRIMARY KEY is the key of the messages. Exactly once as a sink with `sink.delivery-guarantee`.",
 )

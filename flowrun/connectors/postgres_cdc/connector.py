@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from flowrun.api.connector import Connector, TableDefinition
+from flowrun.api.connector import Connector, TableDefinition, TablePlace
 from flowrun.api.source import Delivery
+from flowrun.connectors.jdbc.address import postgres_place
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT
 from flowrun.connectors.postgres_cdc.database import CapturedTable, access_to
 from flowrun.connectors.postgres_cdc.fetcher import Capture
@@ -118,6 +120,13 @@ def create_source(table: TableDefinition) -> PostgresCdcSource:
     )
 
 
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    host, port, database = (str(options.get(n, "5432")) for n in ("hostname", "port", "database-name"))
+    return (
+        postgres_place(host, port, database, str(options.get("schema-name", "public")), str(options["table-name"])),
+    )
+
+
 CONNECTOR = Connector(
     name="postgres-cdc",
     summary="A table of PostgreSQL and all its changes, from the write-ahead log.",
@@ -125,6 +134,7 @@ CONNECTOR = Connector(
     create_source=create_source,
     source_delivery=Delivery.EXACTLY_ONCE,
     client=CLIENT,
+    places=_places,
     reading_leaves="a replication slot and a publication in the database",
     notes="See docs/connectors/postgres-cdc.md.",
 )

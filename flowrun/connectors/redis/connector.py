@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from flowrun.api.connector import Connector
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from flowrun.api.connector import Connector, TablePlace
 from flowrun.api.source import Delivery
 from flowrun.connectors.formats.registry import BUILT_IN
 from flowrun.connectors.redis.layout import LAYOUT_OPTIONS
 from flowrun.connectors.redis.lookup import create_lookup
-from flowrun.connectors.redis.server import CLIENT, SERVER_OPTIONS
+from flowrun.connectors.redis.server import CLIENT, DEFAULT_PORT, SERVER_OPTIONS
 from flowrun.connectors.redis.sink import create_sink
 from flowrun.core.options import Option, OptionType
 
@@ -40,6 +43,13 @@ _LOOKUP = (
     ),
 )
 
+
+def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:
+    parts = urlsplit(str(options["url"]))
+    server = f"redis://{parts.hostname}:{parts.port or DEFAULT_PORT}/{parts.path.strip('/') or '0'}"
+    return (TablePlace(server, str(options.get("key") or f"{options.get('key.prefix', '')}*")),)
+
+
 CONNECTOR = Connector(
     name="redis",
     summary="Values of a Redis server: written by key or added to a list, set or stream, and looked up by key.",
@@ -51,5 +61,6 @@ CONNECTOR = Connector(
     lookup_options=(*SERVER_OPTIONS, *LAYOUT_OPTIONS, *_LOOKUP),
     create_lookup=create_lookup,
     client=CLIENT,
+    places=_places,
     notes="Exactly once as a sink with `sink.delivery-guarantee`. See docs/connectors/redis.md.",
 )

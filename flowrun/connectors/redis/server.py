@@ -35,7 +35,7 @@ SERVER_OPTIONS = (
     ),
 )
 
-_DEFAULT_PORT = 6379
+DEFAULT_PORT = 6379
 
 
 @record
@@ -153,7 +153,7 @@ def server_of(options: Options) -> RedisServer:
     url = options.text("url")
     try:
         parts = urlsplit(url)
-        port = parts.port or _DEFAULT_PORT
+        port = parts.port or DEFAULT_PORT
     except ValueError as error:
         raise _no_url(url, str(error)) from error
     if parts.scheme not in ("redis", "rediss") or not parts.hostname:

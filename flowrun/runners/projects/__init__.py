@@ -1,0 +1,1 @@
+"""Many pipelines together: which they are, what they have in common, and the tables between them."""
