@@ -82,7 +82,7 @@ class _Walk:
             return _of_scan(node, node.projections[column])
         if _is_added_time(node, column):
             return self._times(node)
-        return frozenset(origin for child, c in _inputs_of(node, column) for origin in self.values(child, c))
+        return frozenset(origin for child, c in inputs_of(node, column) for origin in self.values(child, c))
 
     def _rows(self, node: PlanNode) -> frozenset[Origin]:
         found = set().union(*map(self.rows, node.inputs))
@@ -94,7 +94,7 @@ class _Walk:
         return frozenset(found)
 
     def _steps(self, node: PlanNode, column: int) -> tuple[str, ...]:
-        inputs = [(child, 0) for child in node.inputs] if _is_added_time(node, column) else _inputs_of(node, column)
+        inputs = [(child, 0) for child in node.inputs] if _is_added_time(node, column) else inputs_of(node, column)
         before = tuple(name for child, c in inputs for name in self.steps(child, c))
         own = node.hints.name
         return before if own is None or isinstance(node, Scan | Sink) else (*before, own)
@@ -118,7 +118,8 @@ def _is_added_time(node: PlanNode, column: int) -> bool:
     return added and node.schema.fields[column].type.is_timestamp and is_added(node, column)
 
 
-def _inputs_of(node: PlanNode, column: int) -> list[tuple[PlanNode, int]]:
+def inputs_of(node: PlanNode, column: int) -> list[tuple[PlanNode, int]]:
+    """The columns of a node's inputs that the values of one of its columns come from; none of a scan."""
     if isinstance(node, Scan):
         return []
     if isinstance(node, _AS_THEY_ARE):

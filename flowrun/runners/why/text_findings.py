@@ -28,10 +28,7 @@ def text_findings(compiled: CompiledPipeline | CompiledProgram) -> tuple[Finding
 
 
 def _empty_sinks(written: Plan, optimised: Plan) -> Iterator[Finding]:
-    for before, sink in zip(written.sinks, optimised.sinks, strict=False):
-        if not any(isinstance(n, Scan) for n in _below(before)) or not _is_empty(sink):
-            continue
-        conditions = [str(n.condition) for n in _below(before) if isinstance(n, Calc) and n.condition is not None]
+    for sink, conditions in sinks_without_rows(written, optimised):
         yield Finding(
             "never_true",
             Severity.BLOCKS,
@@ -40,6 +37,14 @@ def _empty_sinks(written: Plan, optimised: Plan) -> Iterator[Finding]:
             figures={"sink": sink.table.name},
             remedy="see the conditions: `flowrun explain` shows what becomes of them",
         )
+
+
+def sinks_without_rows(written: Plan, optimised: Plan) -> Iterator[tuple[Sink, tuple[str, ...]]]:
+    """The sinks of a plan before which a condition is never true, with the conditions before them."""
+    for before, sink in zip(written.sinks, optimised.sinks, strict=False):
+        if any(isinstance(n, Scan) for n in _below(before)) and _is_empty(sink):
+            nodes = [n for n in _below(before) if isinstance(n, Calc)]
+            yield sink, tuple(str(n.condition) for n in nodes if n.condition is not None)
 
 
 def _is_empty(sink: Sink) -> bool:

@@ -1,0 +1,1 @@
+"""Lint: what is right in a pipeline, but seldom meant."""
