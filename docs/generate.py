@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from flowrun.connectors import reference as connectors
+from flowrun.frontend.project import reference as project
 from flowrun.frontend.sql import reference as sql
 from flowrun.frontend.yaml.declaration import reference as yaml
 from flowrun.functions import reference as functions
 from flowrun.plan.rewrites import reference as optimiser
 from flowrun.rest import metric_names
+from flowrun.runners.lint import reference as lint
 
 PAGES = {
     "yaml.md": yaml.reference_markdown,
@@ -16,6 +18,8 @@ PAGES = {
     "optimiser.md": optimiser.reference_markdown,
     "sql.md": sql.reference_markdown,
     "metrics.md": metric_names.reference_markdown,
+    "lint.md": lint.reference_markdown,
+    "project.md": project.reference_markdown,
 }
 
 if __name__ == "__main__":

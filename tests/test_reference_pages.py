@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from flowrun.connectors import reference as connectors
+from flowrun.frontend.project import reference as project
 from flowrun.frontend.sql import reference as sql
 from flowrun.functions import reference as functions
 from flowrun.plan.rewrites import RULES
 from flowrun.plan.rewrites import reference as optimiser
 from flowrun.rest import metric_names
+from flowrun.runners.lint import reference as lint
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -30,6 +32,8 @@ PAGES = [
         ("sql.md", sql.reference_markdown),
         ("optimiser.md", optimiser.reference_markdown),
         ("metrics.md", metric_names.reference_markdown),
+        ("lint.md", lint.reference_markdown),
+        ("project.md", project.reference_markdown),
     ],
 )
 def test_generated_pages_are_up_to_date(name: str, make: Callable[[], str]) -> None:

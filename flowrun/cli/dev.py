@@ -53,8 +53,8 @@ def dev(
 ) -> None:
     """Show what a pipeline makes of a sample of its input, and how its tests go, again whenever something changes.
 
-    Watched are the folder of FILE and those below: pipelines, tests, Python functions, schemas. The tests are those in NAME.test.yaml files
-    that name FILE. Nothing is written to sinks, and no state is kept. Ctrl-C ends it.
+    Watched are the folder of FILE, or that of its project, and those below: pipelines, tests, Python functions, schemas. The tests are
+    those in NAME.test.yaml files that name FILE. Nothing is written to sinks, and no state is kept. Ctrl-C ends it.
     """
     from flowrun.cli.console import EXIT_OK, say
 
@@ -69,15 +69,25 @@ def dev(
         words += ["--step", step]
     words += ["--rows", str(rows), "--sample", str(sample), "--for", f"{limit}ms"]
     before: _TABLES | None = None
+    environment = _environment(overrides)
     for changed in _rounds(file, once=once):
         if sys.stdout.isatty():
             click.clear()
         _say_what_changed(file, changed)
-        code, before = _round(file, words, before)
+        code, before = _round(file, words, environment, before)
         if once:
             ctx.exit(code)
         say(click.style("waiting for changes; Ctrl-C ends", dim=True))
     ctx.exit(EXIT_OK)
+
+
+def _environment(overrides: Iterable[str]) -> list[str]:
+    """The words that choose the environment for the tests, which have their other values themselves."""
+    from flowrun.cli.arguments import parse_assignments
+    from flowrun.frontend.project_file import ENVIRONMENT
+
+    name = parse_assignments(overrides, "--set").get(ENVIRONMENT)
+    return [] if name is None else ["--env", name]
 
 
 def _given(option: str, values: Iterable[str]) -> list[str]:
@@ -89,7 +99,10 @@ def _rounds(file: Path, *, once: bool) -> Iterator[Sequence[Path]]:
     if once:
         yield ()
         return
-    folder, stop = file.absolute().parent, threading.Event()
+    from flowrun.frontend.project_file import project_file
+
+    project, stop = project_file(file.parent), threading.Event()
+    folder = (file if project is None else project).absolute().parent
     changes: queue.SimpleQueue[set[Path]] = queue.SimpleQueue()
     watcher = threading.Thread(target=_watch, args=(folder, stop, changes), name="flowrun-watch", daemon=True)
     watcher.start()
@@ -129,7 +142,9 @@ def _say_what_changed(file: Path, changed: Sequence[Path]) -> None:
     click.echo(click.style(f"{file}  {time.strftime('%H:%M:%S')}  ", bold=True) + click.style(about, dim=True))
 
 
-def _round(file: Path, words: Sequence[str], before: _TABLES | None) -> tuple[int, _TABLES | None]:
+def _round(
+    file: Path, words: Sequence[str], environment: Sequence[str], before: _TABLES | None
+) -> tuple[int, _TABLES | None]:
     """Show the rows, how they differ from those of the round before, and how the tests go; gives (exit code, the rows)."""
     with tempfile.TemporaryDirectory(prefix="flowrun-dev-") as folder:
         report = Path(folder) / "report.json"
@@ -140,7 +155,7 @@ def _round(file: Path, words: Sequence[str], before: _TABLES | None) -> tuple[in
         _say_how_rows_differ(before, tables)
     tests = named_tests(file)
     if tests:
-        code = max(code, _flowrun("test", *map(str, tests)))
+        code = max(code, _flowrun("test", *environment, *map(str, tests)))
     return code, before if tables is None else tables
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flowrun.cli.arguments import all_overrides, compile_options, parse_assignments
+from flowrun.cli.views.mermaid import mermaid_text
 
 if TYPE_CHECKING:
     from flowrun.plan.lineage import ColumnLineage
@@ -97,5 +98,4 @@ def _as_mermaid(column: ColumnLineage) -> list[str]:
 def _box(text: str) -> str:
     """A box of Mermaid: an id without marks that mean something, and the text in quotes."""
     name = "".join(c if c.isascii() and c.isalnum() else f"_{ord(c):x}_" for c in text)
-    shown = text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")
-    return f'{name}["{shown}"]'
+    return f'{name}["{mermaid_text(text)}"]'

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flowrun.cli.arguments import ENVIRONMENT_OPTION
+from flowrun.cli.reports import FORMAT_OPTION, Reported, RuleText, reported, show_github, show_json, show_sarif
+from flowrun.errors import PipelineError, Severity
+from flowrun.frontend.project_file import project_file
+
 if TYPE_CHECKING:
     from flowrun.runners.pipeline_tests.binding import BoundTest
     from flowrun.runners.pipeline_tests.check import Result
     from flowrun.runners.pipeline_tests.files import LoadedFile
     from flowrun.runners.pipeline_tests.spark_run import SparkTests
+
+
+RULES = {
+    "failed-test": RuleText("A test of a pipeline fails.", "Other rows came than the test expects, or the run failed."),
+    "broken-test": RuleText("A test, or its pipeline, has an error.", "It could not be run."),
+}
 
 
 @click.command()
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
     help="all: on Spark, too, what ends; the tables at the end must be the same.",
 )
 @click.option("--update", is_flag=True, help="Write the rows that came into the tests that expect others.")
+@ENVIRONMENT_OPTION
+@FORMAT_OPTION
 @click.option("--coverage", is_flag=True, help="Show steps, conditions and branches of CASE that no test reaches.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each test.")
 @click.pass_context
@@ -38,8 +51,10 @@ def test(
     update: bool,
     coverage: bool,
     verbose: bool,
+    environment: str | None,
+    form: str,
 ) -> None:
-    """Run tests of pipelines: the files NAME.test.yaml in PATH, or in this folder.
+    """Run tests of pipelines: the files NAME.test.yaml in PATH; without it, in the project around here, or in this folder.
 
     Sources are given the rows that a test has, and what comes to the sinks is compared with what it expects. Time stands still unless the
     test moves it. Each test runs as it is written, killed and restored between its steps, the same at another parallelism, and in
@@ -47,12 +62,21 @@ def test(
 
     Exits with 1 if a test fails, with 2 if a test or a pipeline is broken.
     """
-    from flowrun.cli.console import EXIT_FAILED, EXIT_OK
+    from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK
     from flowrun.runners.pipeline_tests.check import check
     from flowrun.runners.pipeline_tests.files import find_files, load_files
 
     began = time.monotonic()
-    chosen = _chosen(load_files(find_files(paths or (Path(),))), keyword)
+    if form != "text" and (update or coverage):
+        raise click.UsageError(f"--{'update' if update else 'coverage'} goes with --format text")
+    try:
+        loaded = load_files(find_files(paths or (_project_folder(),)), environment)
+    except PipelineError as error:
+        if form == "text":
+            raise
+        _report([reported(problem, "broken-test") for problem in error.diagnostics], [], form)
+        ctx.exit(EXIT_BAD_INPUT)
+    chosen = _chosen(loaded, keyword)
     if not chosen:
         raise click.UsageError(f"no test's name contains '{keyword}'")
     results = []
@@ -60,16 +84,60 @@ def test(
         for file, tests in chosen:
             checked = [check(bound) for bound in tests] if update else []
             if update and _update(file, checked):
-                again = _chosen(load_files([Path(file.file.source.file)]), keyword)
+                again = _chosen(load_files([Path(file.file.source.file)], environment), keyword)
                 tests = [bound for _, several in again for bound in several]  # noqa: PLW2901 - as the file is now
             for bound in tests:
                 result = check(bound, spark)
                 results.append(result)
-                _show(result, verbose=verbose)
+                if form == "text":
+                    _show(result, verbose=verbose)
+    if form != "text":
+        _report([problem for result in results for problem in _problems(result)], results, form)
     if coverage:
         _show_coverage(results)
-    _summarise(results, len(chosen), time.monotonic() - began)
+    if form == "text":
+        _summarise(results, len(chosen), time.monotonic() - began)
     ctx.exit(EXIT_OK if all(r.passed for r in results) else EXIT_FAILED)
+
+
+def _project_folder() -> Path:
+    """The folder of the project around here; this one if there is none."""
+    file = project_file(Path())
+    return Path() if file is None else file.parent
+
+
+def _problems(result: Result) -> list[Reported]:
+    """What is wrong with a test that failed, at the places of the file of tests."""
+    from flowrun.runners.pipeline_tests.report import render_failure
+
+    name = result.bound.test.name
+    return [
+        Reported(
+            "failed-test", Severity.ERROR, f"test '{name}' fails", render_failure(result, failure), failure.location
+        )
+        for failure in result.failures
+    ]
+
+
+def _report(problems: list[Reported], results: list[Result], form: str) -> None:
+    """Print what failed, and as JSON how each test went, for another program."""
+    match form:
+        case "github":
+            show_github(problems)
+        case "sarif":
+            show_sarif(problems, RULES)
+        case _:
+            tests = [
+                {
+                    "file": result.bound.test.location.file,
+                    "line": result.bound.test.location.line,
+                    "name": result.bound.test.name,
+                    "passed": result.passed,
+                    "runs": list(result.variants),
+                }
+                for result in results
+            ]
+            show_json({"tests": tests, "problems": [problem.to_json() for problem in problems]})
 
 
 def _spark_session(engine: str) -> AbstractContextManager[SparkTests | None]:

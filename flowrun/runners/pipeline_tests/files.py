@@ -9,6 +9,7 @@ from flowrun.core.record import record
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.pipeline_tests.document import SUFFIXES, PipelineTest, PipelineTestFile, read_tests
+from flowrun.frontend.project_file import ENVIRONMENT
 from flowrun.frontend.source_text import SourceText
 from flowrun.runners.pipeline_tests.binding import BoundTest, bind
 from flowrun.runners.pipeline_tests.replacements import Replacements
@@ -62,8 +63,12 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def load_file(path: Path) -> LoadedFile:
+def load_file(path: Path, environment: str | None = None) -> LoadedFile:
     """The tests of a file, bound to their pipelines.
+
+    Args:
+        path: of the file.
+        environment: of the project that the pipelines are in; None: its default one.
 
     Raises:
         PipelineError: something in the file, or in a pipeline, is wrong; carries all problems.
@@ -71,7 +76,7 @@ def load_file(path: Path) -> LoadedFile:
     file = read_tests(path)
     diagnostics = Diagnostics(file.source)
     problems: list[Diagnostic] = []
-    subjects = _Subjects(file)
+    subjects = _Subjects(file, environment)
     bound = []
     for test in file.tests:
         try:
@@ -96,8 +101,9 @@ def load_file(path: Path) -> LoadedFile:
 class _Subjects:
     """The pipelines of a file: tests with the same surroundings share one."""
 
-    def __init__(self, file: PipelineTestFile) -> None:
+    def __init__(self, file: PipelineTestFile, environment: str | None) -> None:
         self._file = file
+        self._chosen = {} if environment is None else {ENVIRONMENT: environment}
         self._known: dict[object, Subject] = {}
 
     def of(self, test: PipelineTest) -> Subject:
@@ -120,7 +126,9 @@ class _Subjects:
                 around.calls,
                 str(file.folder.resolve()),
             )
-            self._known[key] = Subject(file.pipeline, around.variables, around.overrides, replacements)
+            self._known[key] = Subject(
+                file.pipeline, around.variables, {**around.overrides, **self._chosen}, replacements
+            )
         return self._known[key]
 
 
@@ -130,8 +138,8 @@ def _no_pipeline(source: SourceText, file: PipelineTestFile) -> PipelineError:
     return PipelineError([Diagnostic(message, at, source.line(at.line), "the path is relative to the file of tests")])
 
 
-def load_files(paths: Sequence[Path]) -> list[LoadedFile]:
-    """Several files.
+def load_files(paths: Sequence[Path], environment: str | None = None) -> list[LoadedFile]:
+    """Several files; `environment` as of `load_file`.
 
     Raises:
         PipelineError: something in one of them is wrong; carries all problems of all.
@@ -140,7 +148,7 @@ def load_files(paths: Sequence[Path]) -> list[LoadedFile]:
     problems: list[Diagnostic] = []
     for path in paths:
         try:
-            loaded.append(load_file(path))
+            loaded.append(load_file(path, environment))
         except PipelineError as error:
             problems += error.diagnostics
     if problems:

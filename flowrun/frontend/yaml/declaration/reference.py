@@ -38,11 +38,12 @@ A pipeline is one YAML document. Every key is checked: an unknown one is an erro
 
 def reference_markdown() -> str:
     """The whole page."""
-    sections = [_INTRODUCTION, *(_section(record) for record in records(DOCUMENT))]
+    sections = [_INTRODUCTION, *(record_markdown(record) for record in records(DOCUMENT))]
     return "\n".join(sections)
 
 
-def _section(record: RecordSpec) -> str:
+def record_markdown(record: RecordSpec) -> str:
+    """A section with the keys of a record."""
     lines = [f"## {_heading(record)}", "", record.doc, ""]
     if record.open_doc:
         lines += [record.open_doc, ""]
