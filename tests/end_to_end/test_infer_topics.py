@@ -143,6 +143,15 @@ def test_nothing_that_can_be_read(flowrun: Command, mock_kafka: MockCluster, val
     assert done.out == ""
 
 
+def test_no_broker_is_one_message(flowrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowrun.connectors.kafka.peeking._PATIENCE_OF_A_QUESTION_S", 0.1)
+    done = flowrun("infer", "kafka://127.0.0.1:1/orders")
+    assert done.code == 1
+    assert done.err.startswith("error: Kafka at 127.0.0.1:1 does not answer: ")
+    assert "hint: check properties.bootstrap.servers" in done.err
+    assert len(done.err.splitlines()) == 2
+
+
 @pytest.mark.parametrize(
     "place", ["kafka://orders", "kafka://host/orders", "kafka://me:pw@host:9092/orders", "kafka://host:9092/"]
 )

@@ -93,6 +93,7 @@ class TablePath:
 
         Raises:
             OptionError: the URI's scheme is unknown or the URI is malformed.
+            ConnectorError: the store has to be asked where it is, and does not answer.
         """
         text, parameters = self._parts
         if self.is_glob:
@@ -105,6 +106,11 @@ class TablePath:
             filesystem, path = pafs.FileSystem.from_uri(text + parameters)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OptionError("path", f"path '{self.text}' is no location that can be opened: {error}") from error
+        except OSError as error:  # the region of a bucket is asked for
+            hint = "check the name of the bucket and the network; `?region=…&endpoint_override=…` behind the path says where it is"
+            raise ConnectorError(
+                f"path '{self.text}' cannot be opened: {_reason(error)}", retryable=True, hint=hint
+            ) from error
         return filesystem, path
 
     def holds(self, path: str) -> bool:

@@ -110,10 +110,12 @@ class ClientErrors:
 
     Args:
         bootstrap: of the cluster, for messages.
+        logs: whether the log tells of them, for who is not waiting for an answer.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, logs: bool = True) -> None:
         self._bootstrap = bootstrap
+        self._logs = logs
         self._told: set[int] = set()
         self.last: Any = None
 
@@ -125,7 +127,8 @@ class ClientErrors:
             self.last = error
         if error.code() not in self._told:
             self._told.add(error.code())
-            _log.warning("Kafka at %s: %s", self._bootstrap, error.str())
+            if self._logs:
+                _log.warning("Kafka at %s: %s", self._bootstrap, error.str())
 
     def works(self) -> None:
         """The cluster has answered."""

@@ -39,10 +39,17 @@ class ClusterMetadata:
     """Asks one cluster. Each question opens a client and closes it, so that no thread of it lives on in the process.
 
     Every method raises ConnectorError if the cluster does not answer, or refuses.
+
+    Args:
+        cluster: to ask.
+        patience_s: how long a question may take, over all attempts.
+        logs: whether the log tells of attempts that fail.
     """
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, *, patience_s: float = REQUEST_TIMEOUT_S, logs: bool = True) -> None:
         self._cluster = cluster
+        self._patience_s = patience_s
+        self._logs = logs
 
     def partitions(self, topics: Sequence[str], pattern: str | None) -> list[Partition]:
         """The partitions of some topics, or of all whose whole name matches a pattern, by topic and number.
@@ -114,9 +121,9 @@ class ClusterMetadata:
         return {Partition(p.topic, p.partition): a.offset for p, a in self._ask(ask).items()}
 
     def _ask(self, question: Callable[[Any], _Answer]) -> _Answer:
-        errors = ClientErrors(self._cluster.bootstrap)
+        errors = ClientErrors(self._cluster.bootstrap, logs=self._logs)
         admin = self._cluster.client(admin_library().AdminClient, errors, {})
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        deadline = time.monotonic() + self._patience_s
         while True:
             try:
                 return question(admin)

@@ -20,6 +20,7 @@ _WAIT_S = 0.1
 _AT_A_TIME = 500
 _MOST_BYTES = 64 << 20
 """Of the messages that are looked at."""
+_PATIENCE_OF_A_QUESTION_S = 8.0
 _GROUP = "flowrun-looks"
 """librdkafka wants a name where there is no group."""
 
@@ -48,7 +49,7 @@ def look_at_topic(cluster: KafkaCluster, topic: str, most: int, patience_s: floa
         ConnectorError: the cluster does not answer or refuses, there is no such topic, or no message came in time.
         OptionError: a property of the client is wrong.
     """
-    metadata = ClusterMetadata(cluster)
+    metadata = ClusterMetadata(cluster, patience_s=_PATIENCE_OF_A_QUESTION_S, logs=False)
     partitions = metadata.partitions([topic], None)
     beginnings, ends = metadata.beginnings(partitions), metadata.ends(partitions)
     filled = {p: (beginnings[p], ends[p]) for p in partitions if ends[p] > beginnings[p]}
@@ -89,7 +90,7 @@ class _Reader:
             settings["isolation.level"] = "read_committed"
         self._topic = topic
         self._cluster = cluster
-        self._errors = ClientErrors(cluster.bootstrap)
+        self._errors = ClientErrors(cluster.bootstrap, logs=False)
         self._consumer = cluster.client(library().Consumer, self._errors, settings)
         self._deadline = deadline
         self._bytes = 0

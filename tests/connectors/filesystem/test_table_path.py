@@ -98,3 +98,20 @@ def test_partitions_of_a_column_that_begins_with_an_underscore_are_read_back(tmp
 def test_a_partition_column_whose_folders_would_be_hidden_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"partition column '\.day' begins with '\.'"):
         sink(tmp_path, "json", Schema.of(**{"id": BIGINT, ".day": STRING}), partition_keys=(".day",))
+
+
+def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The region of a bucket is asked for before anything is read."""
+
+    class Unreachable:
+        @staticmethod
+        def from_uri(uri: str) -> None:
+            raise OSError(f"When resolving region for bucket: could not resolve hostname\nof {uri}")
+
+    monkeypatch.setattr(pa.fs, "FileSystem", Unreachable)
+    with pytest.raises(
+        ConnectorError, match="path 's3://bucket/orders' cannot be opened: When resolving region"
+    ) as raised:
+        TablePath("s3://bucket/orders").open()
+    assert raised.value.retryable
+    assert "\nof" not in str(raised.value)
