@@ -33,6 +33,7 @@ from flowrun.rest.texts import (
 )
 
 if TYPE_CHECKING:
+    from flowrun.operators.function_scope import FunctionScopes
     from flowrun.runners.compile import CompiledPipeline
     from flowrun.runners.session.messages import JobSubmission
 
@@ -92,16 +93,21 @@ def compiled_here(request: TextRequest, purpose: Purpose) -> Compilation:
     """What a text becomes, compiled in this process, which runs no job but that of a sample."""
     from flowrun.connectors.filesystem.table_path import allowing_missing
     from flowrun.errors import FlowrunError, PipelineError
+    from flowrun.operators.function_scope import functions_beside
 
     for value in request.secrets.values():
         learn_secret(value)
     try:
+        if isinstance(request, SubmitRequest) and request.working_directory is not None:
+            _go_to(request.working_directory)
         wants_rows = isinstance(request, PreviewRequest) and request.rows > 0
-        with allowing_missing() if purpose is Purpose.PREVIEW and not wants_rows else nullcontext():
-            compiled = _compiled(request)
-            preview = _preview(compiled)
-        submission = _submission(compiled, cast(SubmitRequest, request)) if purpose is Purpose.SUBMIT else None
-        sampled = sampled_rows(request) if isinstance(request, PreviewRequest) and wants_rows else None
+        with tempfile.TemporaryDirectory() as nothing:
+            functions = functions_beside(Path(nothing))
+            with allowing_missing() if purpose is Purpose.PREVIEW and not wants_rows else nullcontext():
+                compiled = _compiled(request, functions)
+                preview = _preview(compiled)
+            submission = _submission(compiled, cast(SubmitRequest, request)) if purpose is Purpose.SUBMIT else None
+            sampled = sampled_rows(cast(PreviewRequest, request), compiled, functions) if wants_rows else None
     except PipelineError as error:
         return Compilation(Preview(False, tuple(map(problem_of, error.diagnostics))))
     except FlowrunError as error:
@@ -109,14 +115,26 @@ def compiled_here(request: TextRequest, purpose: Purpose) -> Compilation:
     return Compilation(replace(preview, sampled=sampled), submission)
 
 
+def _go_to(folder: str) -> None:
+    """Have relative paths of tables start in a folder, for as long as this process lives. Raises PipelineError: it is not there."""
+    from flowrun.errors import PipelineError
+
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise PipelineError.of(
+            f"the cluster cannot go to '{folder}', where relative paths of the pipeline start: {error.strerror}",
+            "all machines of a cluster see what pipelines read and write under the same paths",
+        ) from None
+
+
 def problem_of_error(error: Exception) -> Problem:
     """An error that has no place in the text, as a problem of it."""
     return Problem(getattr(error, "message", str(error)), hint=getattr(error, "hint", None))
 
 
-def _compiled(request: TextRequest) -> CompiledPipeline:
+def _compiled(request: TextRequest, functions: FunctionScopes) -> CompiledPipeline:
     from flowrun.frontend.source_text import SourceText
-    from flowrun.operators.function_scope import functions_beside
     from flowrun.runners.compile import compile_source
 
     source = SourceText(request.file, request.text)
@@ -126,11 +144,9 @@ def _compiled(request: TextRequest) -> CompiledPipeline:
 
         kept = locate(request.from_savepoint).metadata.pipeline
         rows = {} if kept is None else kept.table_rows
-    with tempfile.TemporaryDirectory() as nothing:
-        functions = functions_beside(Path(nothing))
-        return compile_source(
-            source, Path.cwd(), {**request.variables, **request.secrets}, request.overrides, functions, rows
-        )
+    variables = {**request.variables, **request.secrets}
+    folder = Path((request.directory if isinstance(request, SubmitRequest) else None) or os.curdir).absolute()
+    return compile_source(source, folder, variables, request.overrides, functions, rows)
 
 
 def _submission(compiled: CompiledPipeline, request: SubmitRequest) -> JobSubmission:
@@ -149,13 +165,14 @@ def _submission(compiled: CompiledPipeline, request: SubmitRequest) -> JobSubmis
     restored = None
     if request.from_savepoint is not None:
         restored = locate(request.from_savepoint, job_name=compiled.job_graph.name).folder
-    return job_submission(
+    submission = job_submission(
         compiled.job_graph,
         JobText(compiled.text, withheld_values(compiled.text, variables, request.overrides)),
         restore_from=restored,
         allow_non_restored=request.allow_non_restored_state,
-        committed_after="refuse",
+        committed_after=request.committed_after,
     )
+    return replace(submission, upgrade=request.upgrade)
 
 
 def _preview(compiled: CompiledPipeline) -> Preview:

@@ -37,6 +37,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
     kinds = list(dict.fromkeys([*kinds, Failure]))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     known = dict(zip(kinds, schemas, strict=True))
+    documented = {kind.__name__: _field_meanings(kind) for kind in kinds}
     taken = {r.takes.__name__: getattr(r.takes, "further", {}) for r in routes if r.takes is not None}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -50,7 +51,7 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: _described(schema, taken) for name, schema in components.items()},
+            "schemas": {name: _described(schema, taken, documented.get(name)) for name, schema in components.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
@@ -105,20 +106,30 @@ def _always(route: Route) -> tuple[int, ...]:
     return found if route.takes is None else (*found, 411, 413, 415)
 
 
-def _described(schema: dict[str, Any], taken: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _described(
+    schema: dict[str, Any], taken: Mapping[str, Mapping[str, Any]], meanings: Mapping[str, str] | None
+) -> dict[str, Any]:
     """A schema with what its docstring says of it and of its fields. Answers have all of their fields, and no others."""
     summary, _, attributes = inspect.cleandoc(schema.get("description", "")).partition("\n\n")
     described = {**schema, "description": " ".join(summary.split())} if summary else dict(schema)
     if "properties" not in schema:
         return described
     properties = {name: dict(part) for name, part in schema["properties"].items()}
-    for name, meaning in _attributes(attributes).items():
+    for name, meaning in (_attributes(attributes) if meanings is None else meanings).items():
         if name in properties:
             properties[name]["description"] = meaning
     described |= {"properties": properties, "additionalProperties": False}
     if schema["title"] in taken:
         return {**described, **taken[schema["title"]]}
     return {**described, "required": list(properties)}
+
+
+def _field_meanings(kind: type) -> dict[str, str]:
+    """What the docstrings of a record, and of those that it is made of, say of its fields."""
+    found: dict[str, str] = {}
+    for known in reversed(kind.__mro__):
+        found |= _attributes(inspect.cleandoc(known.__dict__.get("__doc__") or ""))
+    return found
 
 
 def _attributes(text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -14,6 +14,7 @@ from flowrun.runtime.job_details import ExchangeDescription, OperatorDescription
 
 FileName = Annotated[str, Meta(pattern=r"^[\w][\w .-]{0,199}\.(sql|yaml|yml)$", max_length=255)]
 PipelineSource = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 Values = Annotated[dict[str, str], Meta(max_length=1_000)]
 
 
@@ -41,11 +42,6 @@ class PreviewRequest(TextRequest):
     """The text of a pipeline that is looked at.
 
     Attributes:
-        text: of the pipeline.
-        file: the name that it would have as a file: its ending tells SQL from YAML.
-        variables: values for `${NAME}`.
-        secrets: the same, for values that are shown and kept nowhere.
-        overrides: values by path that replace those in the text, such as `settings.parallelism`.
         rows: rows of each sink that are wanted; if there are any, a sample of the real input goes through, and nothing is written or kept.
         sample: rows that are read of each source for that, about.
         seconds: for how long at most.
@@ -61,17 +57,20 @@ class SubmitRequest(TextRequest):
     """The text of a pipeline that is to run.
 
     Attributes:
-        text: of the pipeline.
-        file: the name that it would have as a file: its ending tells SQL from YAML.
-        variables: values for `${NAME}`.
-        secrets: the same, for values that are shown and kept nowhere.
-        overrides: values by path that replace those in the text, such as `settings.parallelism`.
         from_savepoint: a savepoint, a checkpoint or a folder of them that it goes on from; null: it starts afresh.
         allow_non_restored_state: whether state of operators that it does not have any more is dropped.
+        committed_after: what becomes of rows that were committed after the state that it goes on from, as `--committed-after` says.
+        directory: the folder of the file, where relative paths of secrets start; null: the working directory.
+        working_directory: the folder in which relative paths of tables and of state start; null: that of the server.
+        upgrade: the id of the upgrade that it is a part of, as `flowrun apply` notes it; empty: it is a job by itself.
     """
 
-    from_savepoint: Annotated[str, Meta(min_length=1, max_length=4_096)] | None = None
+    from_savepoint: PathText | None = None
     allow_non_restored_state: bool = False
+    committed_after: Literal["refuse", "remove", "remove-existing", "keep"] = "refuse"
+    directory: PathText | None = None
+    working_directory: PathText | None = None
+    upgrade: Annotated[str, Meta(max_length=64)] = ""
 
 
 @record

@@ -109,12 +109,17 @@ def preview_text_plan(
 ) -> Plan:
     """As `preview_plan`, of all sinks of a text that is in no file; see `flowrun.runners.compile.compile_source`."""
     plan = load_text(source, folder, variables, {**overrides, **_STREAMING}, functions=functions).plan
+    return sampling_plan(plan, sample)
+
+
+def sampling_plan(plan: Plan, sample: Sample) -> Plan:
+    """As `preview_plan`, of all sinks of a plan that is a stream. Raises PipelineError: a source cannot be read without a trace."""
     return _sampling(plan, sample, lambda _sink: True)
 
 
 def _sampling(plan: Plan, sample: Sample, chosen: Callable[[Sink], bool], step: str | None = None) -> Plan:
     _check_sources(plan)
-    settings = replace(plan.settings, checkpoint=None, restart=None)
+    settings = replace(plan.settings, checkpoint=None, restart=None, embedded_mode="streaming")
     settings = replace(settings, batch_rows=min(settings.batch_rows, sample.rows, _LARGEST_BATCH))
     routed = route_row_errors(optimise(replace(plan, settings=settings)))
     live = tuple(_live(sink, step) for sink in routed.sinks if chosen(sink))

@@ -211,3 +211,11 @@ def test_only_the_last_lines_are_kept() -> None:
     assert [line.number for line in kept.lines] == [2, 3]
     assert kept.last == 3
     assert len(kept.lines[1].message) < 8_200
+
+
+def test_fields_of_requests_are_described_where_they_are_declared() -> None:
+    schemas = openapi_document(ROUTES)["components"]["schemas"]
+    for name in ("TextRequest", "PreviewRequest", "SubmitRequest"):
+        fields = schemas[name]["properties"]
+        assert all(field.get("description") for field in fields.values()), name
+        assert fields["secrets"]["description"] == "the same, for values that are shown and kept nowhere."

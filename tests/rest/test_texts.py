@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowrun.frontend.pipeline import LoadedPipeline, load_text
+from flowrun.frontend.source_text import SourceText
 from flowrun.rest.compilation import Purpose, compile_elsewhere, compiled_here
 from flowrun.rest.refusals import Refused
 from flowrun.rest.texts import Preview, PreviewRequest, SubmitRequest
@@ -171,3 +173,37 @@ def test_samples_come_over_the_api_with_secrets_masked(tmp_path: Path) -> None:
         assert "hunter22" not in str(answer)
         for wrong in ({"rows": -1}, {"rows": 1_001}, {"sample": 0}, {"seconds": 21}):
             assert api.ask("POST", "/v1/preview", {**body, **wrong})[0] == 400
+
+
+def test_the_text_of_a_sample_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[str] = []
+    load = load_text
+
+    def counted(source: SourceText, *more: Any, **options: Any) -> LoadedPipeline:
+        bound.append(source.file)
+        return load(source, *more, **options)
+
+    for module in ("compile", "preview"):
+        monkeypatch.setattr(f"flowrun.runners.{module}.load_text", counted)
+    values = {"variables": {"out": "out"}, "secrets": {"note": "hunter22"}}
+    found = sampled(NUMBERS, rows=3, **values).sampled
+    assert found is not None
+    assert (len(found.tables[0].rows), bound) == (3, ["pipeline.sql"])
+    of_a_batch = sampled("SET 'execution.runtime-mode' = 'batch';" + NUMBERS, rows=3, **values).sampled
+    assert of_a_batch is not None
+    assert len(of_a_batch.tables[0].rows) == 3, "as a stream"
+
+
+def test_relative_paths_start_where_the_request_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    submitted = request(
+        working_directory=str(tmp_path / "jobs"), directory="/home/jobs", committed_after="keep", upgrade="u1"
+    )
+    submission = compiled_here(submitted, Purpose.SUBMIT).submission
+    assert submission is not None
+    kept = submission.text.pipeline
+    assert (kept.working_directory, kept.directory) == (str(tmp_path / "jobs"), "/home/jobs")
+    assert (submission.committed_after, submission.upgrade) == ("keep", "u1")
+    (problem,) = compiled_here(request(working_directory=str(tmp_path / "gone")), Purpose.SUBMIT).preview.problems
+    assert "the cluster cannot go to" in problem.message
