@@ -8,8 +8,10 @@ from flowrun.api.sink import Sink as SinkDescription
 from flowrun.errors import Diagnostic, OptionError, PipelineError
 from flowrun.graph.transformation import SinkTransformation, Transformation
 from flowrun.lowering.keyed import by_key
-from flowrun.operators.factories import SinkOperatorFactory
+from flowrun.operators.factories import MeetingRows, SinkOperatorFactory
 from flowrun.plan.nodes import Settings, Sink
+from flowrun.plan.sink_keys import other_row_key
+from flowrun.plan.superseded import why_superseded
 from flowrun.plan.tables import create_sink
 
 
@@ -44,12 +46,17 @@ def lower_sink(
     return SinkTransformation(
         name=f"Sink: {name}",
         schema=node.schema,
-        factory=SinkOperatorFactory(sink, name, settings.constraints),
+        factory=SinkOperatorFactory(sink, name, settings.constraints, _meeting(node, keys is not None)),
         sink=sink,
         input=source if keys is None else by_key(source, keys, name),
         state_keys=keys,
         max_parallelism=sink.key_groups if keys is not None and isinstance(sink, KeyedSink) else None,
     )
+
+
+def _meeting(node: Sink, keeps_key: bool) -> MeetingRows:
+    key = node.table.primary_key if keeps_key else ()
+    return MeetingRows(key, other_row_key(node) if keeps_key else None, why_superseded(node) or "")
 
 
 def _keys(node: Sink, sink: SinkDescription) -> tuple[int, ...] | None:

@@ -54,12 +54,35 @@ class SourceOperatorFactory(OperatorSpec):
 
 
 @record
+class MeetingRows:
+    """How rows of a query meet in a sink, for people.
+
+    Attributes:
+        key: names of the columns by which the sink keeps one row.
+        row_key: by which the rows differ instead, empty if nothing is known to; None: they differ by `key`, or the sink has none.
+        superseded: why rows come that stand for earlier ones, which the sink keeps; empty: none do.
+    """
+
+    key: tuple[str, ...] = ()
+    row_key: tuple[str, ...] | None = None
+    superseded: str = ""
+
+
+@record
 class SinkOperatorFactory(OperatorSpec):
-    """Operators that write to `sink`; `name` is the user's, for messages, `constraints` how those of its columns are enforced."""
+    """Operators that write to `sink`.
+
+    Attributes:
+        sink: that is written to.
+        name: the user's, for messages.
+        constraints: how those of its columns are enforced.
+        meeting: what users are to know of rows with one key.
+    """
 
     sink: Sink
     name: str = "sink"
     constraints: SinkConstraints = SinkConstraints()
+    meeting: MeetingRows = MeetingRows()
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows that a sink keeps by key."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from flowrun.core.units import format_duration
 from flowrun.errors import Diagnostic, Severity
-from flowrun.plan.nodes import Calc, Plan, PlanNode, Union, WindowAggregate
+from flowrun.plan.nodes import Calc, Plan, PlanNode, Sink, Union, WindowAggregate
 from flowrun.plan.windows import TriggerSpec
 
-_HINT = (
+SUPERSEDED_HINT = (
     "the row that comes last counts: a step with deduplicate (keep: last, by the keys and window_start), and a sink with a primary key, "
     "keep that alone"
 )
@@ -21,12 +21,17 @@ def superseded_rows(plan: Plan) -> list[Diagnostic]:
         Diagnostic(
             f"sink '{sink.hints.name or sink.table.name}' keeps superseded rows: {reason}, and each result is a row of its own",
             location=sink.hints.location,
-            hint=_HINT,
+            hint=SUPERSEDED_HINT,
             severity=Severity.WARNING,
         )
         for sink in plan.sinks
-        if sink.table.format is not None and (reason := next(_reasons(sink.input), None)) is not None
+        if (reason := why_superseded(sink)) is not None
     ]
+
+
+def why_superseded(sink: Sink) -> str | None:
+    """Why rows reach a sink of files that stand for earlier ones; None: none do."""
+    return None if sink.table.format is None else next(_reasons(sink.input), None)
 
 
 def _reasons(node: PlanNode) -> Iterator[str]:

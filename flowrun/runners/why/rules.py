@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from flowrun.runners.why import event_time, joins, lost_rows, progress, spread
+from flowrun.runners.why import event_time, joins, lost_rows, progress, sink_rows, spread
 from flowrun.runners.why.finding import SEVERITIES, Finding, Thresholds
 from flowrun.runners.why.job_view import JobView
 from flowrun.runtime.job_details import JobDetails
@@ -30,6 +30,8 @@ RULES: tuple[Rule, ...] = (
     lost_rows.disordered_rows,
     lost_rows.unwritten_rows,
     lost_rows.expired_state,
+    sink_rows.conflicting_keys,
+    sink_rows.superseded_rows,
     event_time.waiting_for_time,
     progress.bottleneck,
     progress.lagging_sources,

@@ -11,10 +11,12 @@ from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
+from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.plan.nodes import Calc, Plan, PlanNode, Scan, Sink, walk_plan
 from flowrun.plan.relational import Values
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.runners.why.finding import Finding, Severity
+from flowrun.runners.why.sink_rows import conflicting_key
 
 if TYPE_CHECKING:
     from flowrun.runners.program import CompiledProgram
@@ -24,7 +26,7 @@ def text_findings(compiled: CompiledPipeline | CompiledProgram) -> tuple[Finding
     """What the text of a pipeline says by itself; of a program nothing is known before it runs."""
     if not isinstance(compiled, CompiledPipeline):
         return ()
-    return (*_empty_sinks(compiled.plan, compiled.optimised), *_warnings(compiled))
+    return (*_empty_sinks(compiled.plan, compiled.optimised), *_conflicting_keys(compiled), *_warnings(compiled))
 
 
 def _empty_sinks(written: Plan, optimised: Plan) -> Iterator[Finding]:
@@ -45,6 +47,14 @@ def sinks_without_rows(written: Plan, optimised: Plan) -> Iterator[tuple[Sink, t
         if any(isinstance(n, Scan) for n in _below(before)) and _is_empty(sink):
             nodes = [n for n in _below(before) if isinstance(n, Calc)]
             yield sink, tuple(str(n.condition) for n in nodes if n.condition is not None)
+
+
+def _conflicting_keys(compiled: CompiledPipeline) -> Iterator[Finding]:
+    operators = (o for v in compiled.job_graph.vertices for o in v.operators)
+    for factory in (o.factory for o in operators if isinstance(o.factory, SinkOperatorFactory)):
+        meeting = factory.meeting
+        if meeting.row_key is not None:
+            yield conflicting_key(factory.name, ", ".join(meeting.key), ", ".join(meeting.row_key))
 
 
 def _is_empty(sink: Sink) -> bool:

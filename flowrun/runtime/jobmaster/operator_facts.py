@@ -41,7 +41,8 @@ def operator_facts(recipe: OperatorRecipe) -> dict[str, Setting]:
 
     `condition` is the text of a filter's, or of a join's beyond its keys; `ttl_ms` how long state lives (0: for ever; of a regular join
     `left_ttl_ms` and `right_ttl_ms`); `window.size_ms` and the like of aligned windows; of sources `bounded`, and `watermark.kind`
-    (None: only the source itself says how far time has come); of sinks `delivery`.
+    (None: only the source itself says how far time has come); of sinks `delivery`, and,
+    where rows meet that the query tells apart, `sink.key` and `sink.row_key`, or `sink.superseded`.
 
     >>> from flowrun.operators.factories import CalcFactory
     >>> operator_facts(CalcFactory())
@@ -88,3 +89,9 @@ def _of_endpoint(recipe: OperatorRecipe) -> Iterator[tuple[str, Setting]]:
         yield "watermark.kind", None
     if sink is not None:
         yield "delivery", sink.delivery.name.lower()
+    meeting = getattr(recipe, "meeting", None)
+    if meeting is not None and meeting.row_key is not None:
+        yield "sink.key", ", ".join(meeting.key)
+        yield "sink.row_key", ", ".join(meeting.row_key)
+    if meeting is not None and meeting.superseded:
+        yield "sink.superseded", meeting.superseded

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.runners.compile import compile_file
 from flowrun.runners.why.finding import Severity
 from flowrun.runners.why.rules import findings
+from flowrun.runners.why.text_findings import text_findings
 from tests.runners.why.jobs import (
     AT_ONCE,
     ORDERS,
@@ -191,3 +193,73 @@ def test_state_whose_time_to_live_is_over(tmp_path: Path) -> None:
         told = one(by_kind(findings(settled(job), AT_ONCE)), "expired")
     assert (told.figures["expired"], told.figures["ttl_ms"]) == (2, 1)
     assert "later rows do not find them" in told.text
+
+
+KEPT = """
+CREATE TABLE kept (u STRING, a BIGINT, n BIGINT, PRIMARY KEY (u) NOT ENFORCED)
+WITH ('connector' = 'filesystem', 'path' = '{folder}/{name}', 'format' = 'json');
+"""
+
+
+def test_rows_that_meet_in_one_key_of_a_sink(tmp_path: Path) -> None:
+    orders = [order(1, 1), order(2, 2, amount=5), order(3, 3, "bob")]
+    text = ORDERS + KEPT.format(folder=tmp_path, name="kept")
+    text += "INSERT INTO kept SELECT user_id, amount, COUNT(*) FROM orders GROUP BY user_id, amount;"
+    told = one(at_end(tmp_path, text, orders=orders), "conflicting_keys")
+    assert told.severity is Severity.INFORMS
+    assert (told.figures["key"], told.figures["row_key"], told.figures["records_in"]) == ("u", "u, a", 3)
+    assert "Its key is u, and the rows that reach it differ by u, a." in told.text
+    assert told.remedy is not None
+    assert "ON CONFLICT DO" in told.remedy
+    file = tmp_path / "of_text.sql"
+    file.write_text(text)
+    (of_text,) = text_findings(compile_file(file, {}, {}))
+    assert (of_text.kind, of_text.figures["row_key"], of_text.figures["records_in"]) == (
+        "conflicting_keys",
+        "u, a",
+        None,
+    )
+    unknown = ORDERS + KEPT.format(folder=tmp_path, name="unknown")
+    unknown += "INSERT INTO kept SELECT user_id, 1, COUNT(*) FROM orders GROUP BY user_id, amount;"
+    assert (
+        "are not known to differ by anything" in one(at_end(tmp_path, unknown, orders=orders), "conflicting_keys").text
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user_id, 1, COUNT(*) FROM orders GROUP BY user_id",
+        "SELECT user_id, amount, COUNT(*) FROM orders GROUP BY user_id, amount ON CONFLICT DO DEDUPLICATE",
+        "SELECT user_id, amount, id FROM orders ON CONFLICT DO NOTHING",
+    ],
+)
+def test_rows_that_have_a_key_each_or_of_which_the_query_chooses_do_not_meet(tmp_path: Path, query: str) -> None:
+    text = ORDERS + KEPT.format(folder=tmp_path, name="kept") + f"INSERT INTO kept {query};"
+    assert at_end(tmp_path, text, orders=[order(1, 1), order(2, 2, amount=5)]) == {}
+
+
+def test_results_of_windows_that_fire_again_are_superseded(tmp_path: Path) -> None:
+    def found(lateness: str) -> Found:
+        text = f"""name: again
+sources:
+  orders:
+    connector: datagen
+    schema: {{id: BIGINT, user_id: STRING, amount: BIGINT, ts: TIMESTAMP(3)}}
+    watermark: {{column: ts, type: bounded, delay: 5s}}
+steps:
+  totals:
+    from: orders
+    key_by: [user_id]
+    window: {{type: tumbling, size: 1m, allowed_lateness: {lateness}}}
+    aggregate: [COUNT(*) AS n]
+sinks:
+  out: {{from: totals, connector: filesystem, path: "{tmp_path}/out-{lateness}", format: json}}
+"""
+        return at_end(tmp_path, text, orders=[order(1, 10)])
+
+    told = one(found("1h"), "superseded_rows")
+    assert told.severity is Severity.INFORMS
+    assert "fires a window again for each row that is late by up to 1h (allowed_lateness)" in told.text
+    assert "deduplicate" in str(told.remedy)
+    assert found("0s") == {}
