@@ -25,8 +25,9 @@ from flowrun.runners.compile import compile_file
 from flowrun.runners.control import Order
 from flowrun.runners.job_text import sent_job
 from flowrun.runners.session.client import ClusterClient, job_submission
-from flowrun.runners.session.messages import JobProgress, JobSubmission
+from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.cluster.job_files import JobFiles
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.runtime.rpc.address import parse_address
 from flowrun.runtime.rpc.link import Credentials

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import msgspec
 from starlette.background import BackgroundTask
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -24,10 +23,10 @@ from starlette.types import Receive, Scope, Send
 
 from flowrun.core.record import record
 from flowrun.errors import FlowrunError
-from flowrun.masking import knows_secrets, masked, masked_json
+from flowrun.rest.answering import encoded, failure_bytes, query_of
 from flowrun.rest.bodies import body_of, read_body
 from flowrun.rest.page_files import PageFile, page_files
-from flowrun.rest.refusals import Failure, Refused, refused
+from flowrun.rest.refusals import Refused, refused
 from flowrun.rest.route import Call, Route
 from flowrun.rest.routes import ROUTES
 from flowrun.rest.security import CONNECTION, HEADERS, Shown, check_place, check_token
@@ -99,11 +98,13 @@ class Application:
     async def _answer(self, methods: Mapping[str, Route], request: Request) -> Response:
         shown: Shown = request.scope["state"][CONNECTION]
         route = methods["GET" if request.method == "HEAD" else request.method]
-        call = Call(self._jobs, request.path_params, _query(route, request))
+        call = Call(self._jobs, request.path_params, query_of(route, request.query_params.multi_items()))
         if route.takes is not None:
             call.body = body_of(await read_body(request, route.body_bytes), route.takes)
         shown.begin_answer()
         data = await (self._make(route, call) if not route.shared_ms else self._share(route, call, str(request.url)))
+        if route.method != "GET":  # who asks from now on sees what has changed
+            self._shared.clear()
         return Response(data, route.status, HEADERS, route.media_type, BackgroundTask(_sent, call))
 
     async def _share(self, route: Route, call: Call, key: str) -> bytes:
@@ -119,7 +120,7 @@ class Application:
         return await asyncio.shield(shared.answer)
 
     async def _make(self, route: Route, call: Call) -> bytes:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, _encoded, route, call)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, encoded, route, call)
 
 
 async def _sent(call: Call) -> None:
@@ -127,37 +128,13 @@ async def _sent(call: Call) -> None:
     call.when_sent()
 
 
-def _encoded(route: Route, call: Call) -> bytes:
-    """The bytes of an answer, without secrets."""
-    answer = route.answer(call)
-    if isinstance(answer, bytes):  # the route has masked it, part by part
-        return answer
-    if isinstance(answer, str):
-        return masked(answer).encode()
-    if not knows_secrets():
-        return msgspec.json.encode(answer)
-    return msgspec.json.encode(masked_json(msgspec.to_builtins(answer, str_keys=True)))
-
-
 async def _answer_file(file: PageFile, request: Request) -> Response:
     request.scope["state"][CONNECTION].begin_answer()
     return Response(file.content, 200, HEADERS, file.media_type)
 
 
-def _query(route: Route, request: Request) -> dict[str, int]:
-    found = {p.name: p.default for p in route.query}
-    for name, value in request.query_params.multi_items():
-        if name not in found:
-            raise Refused(400, f"unknown parameter '{name}'", f"known are {', '.join(found)}" if found else None)
-        if not (value.isascii() and value.isdecimal() and len(value) <= 15):
-            raise Refused(400, f"the parameter '{name}' is a number")
-        found[name] = int(value)
-    return found
-
-
 def _failed(refusal: Refused) -> Response:
-    failure: Failure = refusal.failure
-    body = msgspec.json.encode(masked_json(msgspec.to_builtins(failure)))
+    body = failure_bytes(refusal)
     return Response(body, refusal.status, {**HEADERS, **refusal.headers, "Connection": "close"}, "application/json")
 
 

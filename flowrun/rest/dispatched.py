@@ -15,6 +15,7 @@ from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.cluster.job_files import NO_FILES
 from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.job_progress import JobProgress
 
 
 @record(eq=False)
@@ -56,6 +57,10 @@ class _DispatcherJob:
             return self.dispatcher.job_details(self.job_id)
         except StateError as error:
             raise _not_yet(error) from error
+
+    def watch(self) -> JobProgress:
+        """See `ServedJob`."""
+        return self.dispatcher.watch_job(self.job_id)
 
     def document(self) -> JobDocument | None:
         """See `ServedJob`."""

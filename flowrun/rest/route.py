@@ -101,6 +101,16 @@ class Route:
     media_type: str = "application/json"
     is_open: bool = False
 
+    def match(self, path: str) -> dict[str, str] | None:
+        """What varies in a path of this route, by name; None: it is another's.
+
+        >>> Route("GET", "/v1/jobs/{job_id}", "", print, str).match("/v1/jobs/5f")
+        {'job_id': '5f'}
+        """
+        pattern = _IN_PATH.sub(r"(?P<\1>[^/]+)", self.path)
+        found = re.fullmatch(pattern, path)
+        return None if found is None else found.groupdict()
+
     @property
     def names(self) -> tuple[str, ...]:
         """What varies in the path."""

@@ -17,6 +17,7 @@ from flowrun.rest.route import TEXT_BODY_BYTES, Call, Parameter, Route
 from flowrun.rest.texts import Preview, PreviewRequest, SubmitRequest, Submitted, TextRequest, Validation
 from flowrun.runners.job_document import JobDocument
 from flowrun.runtime.job_details import JobDetails, VertexDetails
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.lifecycle import JobState
 
 
@@ -59,6 +60,10 @@ def _vertex(call: Call) -> VertexDetails:
         if vertex.status.vertex_id == wanted:
             return vertex
     raise Refused(404, f"the job has no vertex {wanted}", "GET …/graph lists those that it has")
+
+
+def _progress(call: Call) -> JobProgress:
+    return call.job.watch()
 
 
 def _checkpoints(call: Call) -> answers.Checkpoints:
@@ -204,6 +209,7 @@ ROUTES: tuple[Route, ...] = (
         "GET", f"{_JOB}/why", "Why nothing comes out, or slowly: findings, the worst first.", _why, answers.Findings,
         fails=_OF_A_JOB, shared_ms=_SHARED_MS,
     ),
+    Route("GET", f"{_JOB}/progress", "How a job stands, or how it has ended.", _progress, JobProgress, fails=_OF_A_JOB),
     Route(
         "GET", f"{_JOB}/checkpoints", "Checkpoints and savepoints: sizes and durations, by vertex and operator.",
         _checkpoints, answers.Checkpoints, fails=_OF_A_JOB, shared_ms=_SHARED_MS,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flowrun.runners.job_document import JobDocument
     from flowrun.runners.session.messages import JobSubmission
     from flowrun.runtime.job_details import JobDetails
+    from flowrun.runtime.job_progress import JobProgress
 
 
 class ServedJob(Protocol):
@@ -28,6 +29,10 @@ class ServedJob(Protocol):
 
     def details(self) -> JobDetails:
         """See `JobControl.details`."""
+        ...
+
+    def watch(self) -> JobProgress:
+        """See `JobControl.watch`."""
         ...
 
     def document(self) -> JobDocument | None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 from flowrun.core.clock import Clock
 from flowrun.core.recent_logs import RECENT_LOGS, LogLines
 from flowrun.core.record import record
-from flowrun.errors import StateError
+from flowrun.errors import FlowrunError, StateError
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobEntry
-from flowrun.runtime.job_status import JobStatus
+from flowrun.runtime.job_status import JobResult, JobStatus
 
 if TYPE_CHECKING:
     from flowrun.runtime.job_details import JobDetails
+    from flowrun.runtime.job_progress import JobProgress
 
 MOST_REQUESTS = 256
 """Answers that are remembered for those who asked; the oldest that is answered makes room."""
@@ -67,6 +68,8 @@ class HostedJob(ControllableJob, Protocol):
 
     @property
     def checkpoint_root(self) -> str | None: ...
+
+    def wait(self, timeout_ms: float | None = None) -> JobResult | None: ...
 
 
 @record
@@ -183,6 +186,19 @@ class JobControl:
                 self._end_told_ns = now
                 self._changed.notify_all()
         return details
+
+    def watch(self) -> JobProgress:
+        """How the job stands, or how it has ended."""
+        from flowrun.runtime.job_progress import JobProgress  # few runs are asked for it
+        from flowrun.runtime.rpc.error_values import error_to_value
+
+        status = self._job.status()
+        if not status.state.is_terminal:
+            return JobProgress(status)
+        try:
+            return JobProgress(status, self._job.wait(0))
+        except FlowrunError as error:
+            return JobProgress(status, None, error_to_value(error))
 
     def document(self) -> JobDocument | None:
         """The text of the job; None: nobody has it."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flowrun.core.elements import CheckpointKind
-from flowrun.errors import StateError
+from flowrun.errors import JobFailedError, StateError
 from flowrun.rest.doors import Door
 from flowrun.rest.endpoint import JobEndpoint, open_endpoint
 from flowrun.runners.job_document import JobDocument
@@ -24,7 +24,7 @@ from flowrun.runtime.job_details import (
     SubtaskDetails,
     VertexDetails,
 )
-from flowrun.runtime.job_status import JobStatus, VertexStatus
+from flowrun.runtime.job_status import JobResult, JobStatus, VertexStatus
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 
 
@@ -91,6 +91,13 @@ class FakeJob:
     def stop(self, drain: bool = False) -> None:
         self.asked.append(("stop", drain))
         self.state = JobState.FINISHED
+
+    def wait(self, timeout_ms: float | None = None) -> JobResult | None:
+        if self.state is JobState.FAILED:
+            raise JobFailedError("job 'orders' failed: no space", hint="make room")
+        if not self.state.is_terminal:
+            return None
+        return JobResult(self.job_id, "orders", self.state, 2_000, (), {}, stopped_at=self.answer_with)
 
     def cancel(self) -> None:
         self.asked.append(("cancel",))

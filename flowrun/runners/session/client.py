@@ -22,7 +22,6 @@ from flowrun.runners.session.messages import (
     DISPATCHER,
     FILES,
     DispatcherGateway,
-    JobProgress,
     JobSubmission,
     JobSummary,
     RestPlace,
@@ -32,6 +31,7 @@ from flowrun.runtime.cluster.job_files import JobFiles
 from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
 from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.rpc.address import Address

@@ -7,9 +7,10 @@ from dataclasses import field
 
 from flowrun.api.source import JsonValue
 from flowrun.core.record import record
-from flowrun.runners.session.messages import NOTHING_REMAINS, JobProcess, JobProgress, JobRemains, JobSubmission
+from flowrun.runners.session.messages import NOTHING_REMAINS, JobProcess, JobRemains, JobSubmission
 from flowrun.runtime.cluster.job_files import JobFiles
 from flowrun.runtime.job_details import FailureRecord, JobDetails
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.rpc.connection import RpcConnection
 
 

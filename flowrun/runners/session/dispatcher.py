@@ -27,7 +27,6 @@ from flowrun.runners.session.messages import (
     NOTHING_REMAINS,
     JobManagerGateway,
     JobProcess,
-    JobProgress,
     JobRemains,
     JobRunOrder,
     JobSubmission,
@@ -39,6 +38,7 @@ from flowrun.runtime.cluster.session_messages import TASK_MANAGER, TaskManagerGa
 from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -155,7 +155,7 @@ class Dispatcher:
         return job_id
 
     def list_jobs(self) -> tuple[JobSummary, ...]:
-        """See `DispatcherGateway`."""
+        """All jobs that run, and the last ones that ended, in the order in which they came."""
         with self._lock:
             jobs = list(self._jobs.values())
         return tuple(
@@ -164,7 +164,7 @@ class Dispatcher:
         )  # fmt: skip
 
     def describe_job(self, job_id: str) -> JsonValue:
-        """See `DispatcherGateway`."""
+        """A job as JSON; see `JobControl.describe`. Raises ClusterError: it is unknown."""
         job = self._job(job_id)
         if not job.is_over and (manager := self._manager(job)) is not None:
             try:
@@ -176,7 +176,7 @@ class Dispatcher:
         return job.description if job.description is not None else job.outline()
 
     def job_details(self, job_id: str) -> JobDetails:
-        """See `DispatcherGateway`."""
+        """A job in full, now or at its end. Raises ClusterError: it is unknown, or its process cannot be reached."""
         job = self._job(job_id)
         try:
             details = job.last_details(self._clock.now_ms()) if job.is_over else self._running(job_id).details()
@@ -210,7 +210,7 @@ class Dispatcher:
         return self._job(job_id).is_over
 
     def watch_job(self, job_id: str) -> JobProgress:
-        """See `DispatcherGateway`."""
+        """How a job stands, or ended. Raises ClusterError: it is unknown."""
         job = self._job(job_id)
         manager = None if job.is_over else self._manager(job)
         if manager is not None:
@@ -226,14 +226,14 @@ class Dispatcher:
         return job.last
 
     def place_order(self, job_id: str, order: Order) -> str:
-        """See `DispatcherGateway`."""
+        """Have an order carried out; gives its id. Raises StateError: it cannot be; ClusterError: there is no such job any more."""
         order_id = self._running(job_id).place(order)
         with self._lock:
             self._jobs[job_id].orders[order_id] = order.kind
         return order_id
 
     def answer_order(self, job_id: str, order_id: str) -> JsonValue:
-        """See `DispatcherGateway`."""
+        """What became of an order; see `JobControl.answer`; None for an unknown one."""
         job = self._job(job_id)
         if not job.is_over:
             return self._running(job_id).answer(order_id)

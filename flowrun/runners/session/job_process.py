@@ -37,7 +37,6 @@ from flowrun.runners.session.messages import (
     JOBS,
     NOTHING_REMAINS,
     JobManagerGateway,
-    JobProgress,
     JobRemains,
     JobRunOrder,
     JobsGateway,
@@ -50,6 +49,7 @@ from flowrun.runtime.cluster.job_files import JobFiles, fetch_files
 from flowrun.runtime.cluster.remote_workers import RemoteWorkers
 from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.runtime.lifecycle import JobState

@@ -13,7 +13,8 @@ from dataclasses import field, replace
 from flowrun.api.source import JsonValue
 from flowrun.core.record import record
 from flowrun.errors import RpcError, StateError
-from flowrun.runners.session.messages import JobProgress, JobSubmission
+from flowrun.runners.session.messages import JobSubmission
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.rpc.codec import decode, encode
 from flowrun.state.storage.state_path import StatePath
 

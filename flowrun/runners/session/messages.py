@@ -23,8 +23,7 @@ from flowrun.runners.control import Order
 from flowrun.runners.job_document import JobDocument
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_details import JobDetails
-from flowrun.runtime.job_status import JobResult, JobStatus
-from flowrun.runtime.rpc.error_values import ErrorValue
+from flowrun.runtime.job_progress import JobProgress
 
 CLIENT_ROLE = "client"
 JOB_MANAGER_ROLE = "jobmanager"
@@ -102,26 +101,6 @@ class JobRunOrder:
     job_id: str
     submission: JobSubmission
     since_ms: int | None = None
-
-
-@record
-class JobProgress:
-    """A job at one moment, or at its end.
-
-    Attributes:
-        status: how it stands; the last one if it is over.
-        result: of a job that finished or was cancelled.
-        failure: of a job that failed.
-    """
-
-    status: JobStatus
-    result: JobResult | None = None
-    failure: ErrorValue | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job has ended."""
-        return self.result is not None or self.failure is not None
 
 
 @record

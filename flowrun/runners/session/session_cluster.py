@@ -29,6 +29,7 @@ from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
 from flowrun.runtime.cluster.worker_process import ROLE as TASK_MANAGER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
 from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.rpc.address import Address, TcpAddress, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
@@ -169,7 +170,7 @@ class _ClientSide:
         """See `DispatcherGateway`."""
         return self.dispatcher.job_details(job_id)
 
-    def watch_job(self, job_id: str) -> messages.JobProgress:
+    def watch_job(self, job_id: str) -> JobProgress:
         """See `DispatcherGateway`."""
         return self.dispatcher.watch_job(job_id)
 
@@ -205,7 +206,7 @@ class _JobManagerSide:
         """See `JobsGateway`."""
         self.dispatcher.rescale_job(self.process, text, fingerprint)
 
-    def end_job(self, last: messages.JobProgress, description: JsonValue, remains: messages.JobRemains) -> bool:
+    def end_job(self, last: JobProgress, description: JsonValue, remains: messages.JobRemains) -> bool:
         """See `JobsGateway`."""
         return self.dispatcher.end_job(self.process, last, description, remains)
 

@@ -11,10 +11,11 @@ from flowrun.errors import ClusterError, FencingError, StateError
 from flowrun.runners.control import Order
 from flowrun.runners.session.dispatcher import MOST_ENDED_JOBS, MOST_LOSSES, Dispatcher
 from flowrun.runners.session.job_store import JobStore
-from flowrun.runners.session.messages import JobProcess, JobProgress, JobSubmission
+from flowrun.runners.session.messages import JobProcess, JobSubmission
 from flowrun.runtime.cluster.job_files import job_files
 from flowrun.runtime.cluster.session_slots import SessionSlots
 from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.error_values import error_from_value

@@ -9,8 +9,9 @@ import pytest
 
 from flowrun.errors import JobFailedError
 from flowrun.runners.session.job_store import JobStore, StoredJob
-from flowrun.runners.session.messages import JobProgress, JobSubmission
+from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.cluster_messages import JobFile, JobText
+from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.error_values import error_to_value
