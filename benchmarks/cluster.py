@@ -22,9 +22,8 @@ from benchmarks.measuring import ENVIRONMENT, FLOWRUN, Figure, run_pipeline
 from flowrun.api.process_function import KeyedProcessFunction, value_state
 from flowrun.errors import ClusterError
 from flowrun.runners.compile import compile_file
-from flowrun.runners.control import Order
 from flowrun.runners.job_text import sent_job
-from flowrun.runners.session.client import ClusterClient, job_submission
+from flowrun.runners.session.client import ClusterClient, RpcCluster, job_submission
 from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.cluster.job_files import JobFiles
 from flowrun.runtime.job_progress import JobProgress
@@ -232,7 +231,7 @@ def _client(place: str, secret: Path, up: subprocess.Popen[bytes]) -> ClusterCli
     deadline = time.monotonic() + 60
     while True:
         try:
-            return ClusterClient([parse_address(place)], Credentials(read_secret(secret)))
+            return RpcCluster([parse_address(place)], Credentials(read_secret(secret)))
         except ClusterError:
             if up.poll() is not None or time.monotonic() > deadline:
                 raise
@@ -243,11 +242,12 @@ def _start(client: ClusterClient, submission: JobSubmission, files: JobFiles) ->
     """Seconds until all subtasks of a job run, which is ended then."""
     began = time.perf_counter()
     job_id = client.submit(submission, files)
-    while not _runs(client.watch_job(job_id)):
+    job = client.job(job_id)
+    while not _runs(job.watch()):
         time.sleep(0.005)
     seconds = time.perf_counter() - began
-    client.place_order(job_id, Order("cancel"))
-    while not client.watch_job(job_id).is_over:
+    job.place("cancel")
+    while not job.watch().is_over:
         time.sleep(0.01)
     time.sleep(0.3)  # its workers end
     return seconds

@@ -16,6 +16,8 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError
 
 if TYPE_CHECKING:
+    from flowrun.runners.http_requests import RestAddress
+    from flowrun.runners.session.client import ClusterClient
     from flowrun.runtime.rpc.address import Address
     from flowrun.runtime.rpc.link import Credentials
 
@@ -50,6 +52,21 @@ class AddressType(click.ParamType["Address"]):
             self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
+class ClusterAddressType(AddressType):
+    """As `AddressType`; or `http://HOST:PORT` or `https://HOST:PORT`, where a cluster serves its REST API."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The address, or a `RestAddress`. Raises as `AddressType`."""
+        if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+            return super().convert(value, param, ctx)
+        from flowrun.runners.http_requests import parse_rest_address
+
+        try:
+            return parse_rest_address(value)
+        except ClusterError as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
+
+
 def listen_option(text: str) -> Callable[[F], F]:
     """The option `--listen` of commands that start a cluster, with its help."""
     return click.option(
@@ -79,6 +96,15 @@ TLS = click.option(
     metavar="FOLDER",
     help="Encrypt all connections: the folder has this process's cert.pem and key.pem, and the authority ca.pem, by whose certificates "
     "all processes of the cluster know each other. No secret is needed then; one that is named must fit as well.",
+)
+
+
+TOKEN_FILE = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="FLOWRUN_TOKEN_FILE",
+    metavar="FILE",
+    help="The token of the REST API, as text; only its owner may read the file.",
 )
 
 
@@ -142,34 +168,64 @@ class ClusterOptions:
     """A session cluster, as the user names it.
 
     Attributes:
-        addresses: of its dispatcher, and of those that would take its place.
+        addresses: of its dispatcher, and of those that would take its place; empty if it is reached by its REST API.
         secret_file: where its secret is.
-        tls: folder of certificates; None: connections are not encrypted.
+        tls: folder of certificates; None: connections are not encrypted, or by those of a REST API that systems trust.
         is_default: only the environment names it: it does not count for a job that is to run elsewhere.
+        rest: where its REST API may listen, if it is reached by that.
+        token_file: of the REST API; None: the token stands in the addresses.
     """
 
     addresses: tuple[Address, ...]
     secret_file: Path
     tls: Path | None = None
     is_default: bool = False
+    rest: tuple[RestAddress, ...] = ()
+    token_file: Path | None = None
 
-    def credentials(self) -> Credentials:
-        """What this process proves itself by. Raises ClusterError: a file cannot be used."""
-        return cluster_credentials(self.secret_file, self.tls)
+    def client(self) -> ClusterClient:
+        """A client of it. Raises ClusterError: a file cannot be used, or nobody answers there."""
+        from flowrun.runners.session.client import HttpCluster, RpcCluster
+
+        if not self.rest:
+            return RpcCluster(self.addresses, cluster_credentials(self.secret_file, self.tls))
+        from flowrun.runners.http_requests import HttpRequests, trusting
+
+        encrypted = any(address.encrypted for address in self.rest)
+        context = trusting(None if self.tls is None else self.tls.expanduser()) if encrypted else None
+        return HttpCluster(HttpRequests(self.rest, [self._token(address) for address in self.rest], context))
+
+    def _token(self, address: RestAddress) -> str:
+        from flowrun.runtime.rpc.secret import read_secret
+
+        if address.token is not None:
+            return address.token
+        if self.token_file is None:
+            raise ClusterError(
+                f"the REST API at {address} asks for a token",
+                hint="--token-file FILE, or the variable FLOWRUN_TOKEN_FILE, names the file that its process was given",
+            )
+        return read_secret(self.token_file.expanduser()).value.decode()
 
     def __str__(self) -> str:
         """As messages call it."""
-        return f"the cluster at {' or '.join(map(host_and_port, self.addresses))}"
+        places = [*map(host_and_port, self.addresses), *map(str, self.rest)]
+        return f"the cluster at {' or '.join(places)}"
 
     def as_arguments(self) -> str:
-        """The options that name this cluster.
+        """The options that name this cluster, without tokens.
 
         >>> from flowrun.runtime.rpc.address import parse_address
         >>> ClusterOptions((parse_address("tcp://10.0.0.1:6123"),), Path("my secret")).as_arguments()
         "--cluster 10.0.0.1:6123 --secret-file 'my secret'"
         """
         places = " ".join(f"--cluster {host_and_port(address)}" for address in self.addresses)
-        return f"{places}{proofs_as_arguments(self.secret_file, self.tls)}"
+        if not self.rest:
+            return f"{places}{proofs_as_arguments(self.secret_file, self.tls)}"
+        words = [word for address in self.rest for word in ("--cluster", str(address))]
+        words += [] if self.token_file is None else ["--token-file", str(self.token_file)]
+        words += [] if self.tls is None else ["--tls", str(self.tls)]
+        return shlex.join(words)
 
 
 def proofs_as_arguments(secret_file: Path, tls: Path | None) -> str:
@@ -188,26 +244,54 @@ def proofs_as_words(secret_file: Path, tls: Path | None) -> list[str]:
 
 
 def cluster_options(command: F) -> F:
-    """Add --cluster, --secret-file and --tls; the command gets them as one argument `cluster`: `ClusterOptions`, or None."""
+    """Add --cluster and what proves who asks; the command gets them as one argument `cluster`: `ClusterOptions`, or None."""
+
+    @functools.wraps(command)
+    def without_token_file(*args: Any, **given: Any) -> Any:
+        del given["token_file"]  # `job_cluster_options` finds it in the context
+        return command(*args, **given)
+
+    return job_cluster_options(cast(F, TOKEN_FILE(without_token_file)))
+
+
+def job_cluster_options(command: F) -> F:
+    """As `cluster_options`, for commands that have --token-file already, by `rest_options`."""
 
     @functools.wraps(command)
     def with_cluster(
-        *args: Any, cluster_addresses: tuple[Address, ...], secret_file: Path, tls: Path | None, **rest: Any
+        *args: Any, cluster_addresses: tuple[Any, ...], secret_file: Path, tls: Path | None, **rest: Any
     ) -> Any:
-        is_default = not is_given("cluster_addresses")
-        cluster = ClusterOptions(cluster_addresses, secret_file, tls, is_default) if cluster_addresses else None
+        cluster = _cluster_at(cluster_addresses, secret_file, tls) if cluster_addresses else None
         return command(*args, cluster=cluster, **rest)
 
     option = click.option(
         "--cluster",
         "cluster_addresses",
-        type=AddressType(),
+        type=ClusterAddressType(),
         multiple=True,
         envvar="FLOWRUN_CLUSTER",
-        metavar="HOST:PORT",
-        help="The cluster that `flowrun jobmanager` or `flowrun cluster up` has started there; given several times, the one that leads.",
+        metavar="HOST:PORT|URL",
+        help="The cluster that `flowrun jobmanager` or `flowrun cluster up` has started there; given several times, the one that leads. "
+        "http://HOST:PORT or https://HOST:PORT is where it serves its REST API, which --token-file opens.",
     )
     return cast(F, option(SECRET_FILE(TLS(with_cluster))))
+
+
+def _cluster_at(addresses: tuple[Any, ...], secret_file: Path, tls: Path | None) -> ClusterOptions:
+    """The cluster at the addresses that the present command was given. Raises UsageError: they are of two kinds."""
+    rest = tuple(address for address in addresses if is_rest_address(address))
+    if rest and len(rest) < len(addresses):
+        raise click.UsageError("--cluster names either addresses HOST:PORT, or those of the REST API (http…), not both")
+    token_file = click.get_current_context().params.get("token_file")
+    is_default = not is_given("cluster_addresses")
+    return ClusterOptions(() if rest else addresses, secret_file, tls, is_default, rest, token_file if rest else None)
+
+
+def is_rest_address(address: object) -> bool:
+    """Whether a value of `ClusterAddressType` is the address of a REST API."""
+    from flowrun.runners.http_requests import RestAddress
+
+    return isinstance(address, RestAddress)
 
 
 DETACH = click.option(

@@ -15,7 +15,7 @@ from flowrun.cli.job import Ending, JobRun, announce, await_end, report_end
 from flowrun.cli.views.figures import SHORT_ID
 from flowrun.errors import SetupError, StateError
 from flowrun.runners.job_text import sent_job
-from flowrun.runners.session.client import ClusterClient, ClusterJob, job_submission
+from flowrun.runners.session.client import ClusterJob, job_submission
 from flowrun.runners.session.messages import JobSubmission
 from flowrun.runners.workers import check_runs_elsewhere
 from flowrun.runtime.cluster.job_files import JobFiles
@@ -48,14 +48,14 @@ def run_on_cluster(
     check_runs_elsewhere(run.compiled.job_graph)
     announce(run)
     submission, files = as_submitted(run, variables, overrides)
-    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
+    with cluster.client() as client:
         job_id = client.submit(submission, files)
         if detach:
             return _detached(run.view, job_id, cluster)
         if not run.view.quiet:
             say(f"job {job_id[:SHORT_ID]} runs on {cluster}")
         with stop_on_signals(run.view.quiet, checkpoints=run.takes_checkpoints, stop=run.view.stop) as interruption:
-            job = ClusterJob(client, job_id)
+            job = ClusterJob(client.job(job_id))
             try:
                 result = await_end(run, job, job, interruption, show_traceback=show_traceback)
             except (StateError, SetupError) as error:  # nothing has run

@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flowrun.cli.running_jobs import RunningJob
 from flowrun.cli.views.job_look import ASKED, SILENT, JobLook, job_look, silent
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
@@ -16,6 +15,7 @@ from flowrun.runtime.job_details import JobDetails
 
 if TYPE_CHECKING:
     from flowrun.cli.cluster_arguments import ClusterOptions
+    from flowrun.runners.control_client import ListedJob
 
 _PATIENCE_S = 1.0
 """How long a look waits for jobs that do not answer; the next one shows what they say meanwhile."""
@@ -35,7 +35,7 @@ class LookedAt:
         threads: how many may be asked at a time.
     """
 
-    entries: Callable[[], Sequence[RunningJob]]
+    entries: Callable[[], Sequence[ListedJob]]
     details: Callable[[Any], JobDetails]
     where: str
     threads: int = _THREADS
@@ -50,18 +50,18 @@ def looked_at(cluster: ClusterOptions | None) -> Iterator[LookedAt]:
     """
     if cluster is None:
         from flowrun.cli.running_jobs import HERE
-        from flowrun.runners.control_client import JobClient
+        from flowrun.runners.control_client import client_of
         from flowrun.runners.registry import JobRegistry
 
-        yield LookedAt(JobRegistry().entries, lambda entry: JobClient(entry).details(), HERE)
+        yield LookedAt(JobRegistry().entries, lambda entry: client_of(entry).details(), HERE)
         return
-    from flowrun.runners.session.client import ClusterClient
+    from flowrun.runners.control_client import JobClient
     from flowrun.runtime.lifecycle import JobState
 
-    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
+    with cluster.client() as client:
         yield LookedAt(
             lambda: [job for job in client.list_jobs() if not JobState(job.state).is_terminal],
-            lambda entry: client.job_details(entry.job_id),
+            lambda entry: JobClient(client, entry).details(),
             f"on {cluster}",
             threads=1,
         )
@@ -102,7 +102,7 @@ class JobLooks:
         """Wait for nobody any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, entry: RunningJob) -> JobLook | None:
+    def _answer(self, entry: ListedJob) -> JobLook | None:
         """What the job says; None: it has just ended."""
         asked = self._asked[entry.job_id]
         if not asked.done():

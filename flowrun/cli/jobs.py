@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
-from flowrun.cli.running_jobs import RunningJob, RunningJobs, look, running_jobs
+from flowrun.cli.running_jobs import RunningJobs, look, running_jobs
 from flowrun.cli.views.figures import SHORT_ID, count_text, counted_text, duration_text, spelled_state
 from flowrun.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from flowrun.runners.control_client import ListedJob
 
 
 @click.command()
@@ -33,7 +36,7 @@ def jobs(as_json: bool, cluster: ClusterOptions | None) -> None:
         click.echo("no job runs")
 
 
-def _silent(entry: RunningJob, listed: RunningJobs) -> Mapping[str, Any] | None:
+def _silent(entry: ListedJob, listed: RunningJobs) -> Mapping[str, Any] | None:
     """What is known of a job that does not answer, perhaps because its process is suspended; None if the job has ended meanwhile."""
     if not listed.is_there(entry):
         return None

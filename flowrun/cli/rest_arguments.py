@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from flowrun.cli.arguments import ViewOptions
-from flowrun.cli.cluster_arguments import AddressType, is_given
+from flowrun.cli.cluster_arguments import AddressType, is_given, is_rest_address
 from flowrun.cli.console import say
 from flowrun.errors import ClusterError
 
@@ -31,6 +31,7 @@ _TOKEN_FILE = click.option(
     metavar="FILE",
     help="The token of the REST API; it is made if it is not there. Only its owner may read it. By default there is a new one each time.",
 )
+"""Of commands that serve it; `cluster_arguments.TOKEN_FILE` is of those that ask."""
 
 
 def rest_options(command: F) -> F:
@@ -67,7 +68,8 @@ def door_options(address: Address | None, token_file: Path | None) -> DoorOption
         click.UsageError: strangers could come in.
     """
     if address is None:
-        if is_given("token_file"):
+        clusters = click.get_current_context().params.get("cluster_addresses", ())
+        if is_given("token_file") and not any(map(is_rest_address, clusters)):
             raise click.UsageError("--token-file goes with --rest")
         return None
     from flowrun.rest.doors import DoorOptions

@@ -20,7 +20,7 @@ from flowrun.cli.arguments import (
     parse_assignments,
     view_options,
 )
-from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, cluster_options
+from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job, job_cluster_options
 from flowrun.cli.rest_arguments import rest_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 from flowrun.cli.stream_on_spark import OnSpark, on_spark_options, refuse_on_spark, refuse_spark, run_job_on_spark
@@ -36,7 +36,7 @@ from flowrun.cli.stream_on_spark import OnSpark, on_spark_options, refuse_on_spa
 @WORKERS
 @spark_arguments
 @on_spark_options
-@cluster_options
+@job_cluster_options
 @DETACH
 @view_options
 @rest_options

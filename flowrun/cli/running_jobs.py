@@ -16,6 +16,7 @@ from flowrun.errors import ClusterError, PipelineError, StateError, near_matches
 if TYPE_CHECKING:
     from flowrun.cli.cluster_arguments import ClusterOptions
     from flowrun.runners.control import Json
+    from flowrun.runners.control_client import ListedJob
 
 HERE = "on this machine"
 _POLL_MS = 100
@@ -23,30 +24,11 @@ _FIRST_MESSAGE_MS = 1_000
 _NEXT_MESSAGE_MS = 5_000
 
 
-class RunningJob(Protocol):
-    """A job as it is listed."""
-
-    @property
-    def job_id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def started_ms(self) -> int: ...
-
-
 class JobControlClient(Protocol):
     """What asks something of one job; see `flowrun.runners.control_client.JobClient`."""
 
     @property
-    def entry(self) -> RunningJob: ...
+    def entry(self) -> ListedJob: ...
 
     def describe(self) -> Mapping[str, Json]: ...
 
@@ -84,36 +66,36 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
         ClusterError: the cluster cannot be reached.
     """
     if cluster is None:
-        from flowrun.runners.control_client import JobClient
+        from flowrun.runners.control_client import client_of
         from flowrun.runners.registry import JobRegistry
 
         registry = JobRegistry()
         yield RunningJobs(
             registry.entries(),
             (),
-            JobClient,
+            client_of,
             HERE,
             lambda entry: entry.job_id in {e.job_id for e in registry.entries()},
         )
         return
     from functools import partial
 
-    from flowrun.runners.session.client import ClusterClient, ClusterJobClient
+    from flowrun.runners.control_client import JobClient
     from flowrun.runtime.lifecycle import JobState
 
-    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
+    with cluster.client() as client:
         jobs = client.list_jobs()
         over = [JobState(job.state).is_terminal for job in jobs]
         yield RunningJobs(
             [job for job, ended in zip(jobs, over, strict=True) if not ended],
             [job for job, ended in zip(jobs, over, strict=True) if ended],
-            partial(ClusterJobClient, client),
+            partial(JobClient, client),
             f"on {cluster}",
             lambda _: True,
         )
 
 
-def choose(wanted: str, running: Sequence[RunningJob], where: str = HERE) -> Any:
+def choose(wanted: str, running: Sequence[ListedJob], where: str = HERE) -> Any:
     """The job whose name is `wanted`, or else whose id begins with it.
 
     Raises:

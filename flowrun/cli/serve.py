@@ -194,13 +194,12 @@ def _connected(cluster: ClusterOptions, process: subprocess.Popen[bytes]) -> Clu
         ClusterError: it has ended, or does not answer.
     """
     from flowrun.errors import ClusterError
-    from flowrun.runners.session.client import ClusterClient
 
     until = time.monotonic() + _PATIENCE_S
     while True:
         _check_runs(process)
         try:
-            return ClusterClient(cluster.addresses, cluster.credentials())
+            return cluster.client()
         except ClusterError:
             if time.monotonic() > until:
                 raise

@@ -15,7 +15,6 @@ from flowrun.cli.restoring import in_order_of
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, Diagnostic, FlowrunError, PipelineError, StateError
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
-from flowrun.runners.control import Order
 from flowrun.runners.projects.graph import same_name
 from flowrun.runners.projects.members import of_file, pipeline_files
 from flowrun.runners.recompiling import recompiling
@@ -136,7 +135,7 @@ class EndWatch:
             if not JobState(job.state).is_terminal or job.job_id in self._told:
                 continue
             self._told.add(job.job_id)
-            progress = self._client.watch_job(job.job_id)
+            progress = self._client.job(job.job_id).watch()
             if progress.failure is not None:
                 self.has_failures = True
                 error = error_from_value(progress.failure)
@@ -166,7 +165,7 @@ def stop_jobs(client: ClusterClient, within_ms: int, *, quiet: bool) -> tuple[Jo
         for job in running:
             if job.job_id not in asked:
                 try:
-                    client.place_order(job.job_id, Order("stop"))
+                    client.job(job.job_id).place("stop")
                     asked.add(job.job_id)
                 except (StateError, ClusterError):
                     pass  # it restarts, or has just ended: it is asked again as long as there is time

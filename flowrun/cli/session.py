@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -16,13 +18,15 @@ from flowrun.cli.recovering import LeaderSilence
 from flowrun.cli.restoring import absolute_location
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
+from flowrun.rest.answering import answer_request
 from flowrun.rest.dispatched import DispatcherJobs
 from flowrun.rest.doors import Door, DoorOptions, open_door
 from flowrun.rest.server import RestServer
 from flowrun.runners.registry import LOOPBACK, new_token
+from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.job_store import JobStore
 from flowrun.runners.session.messages import RestPlace
-from flowrun.runners.session.session_cluster import SessionCluster
+from flowrun.runners.session.session_cluster import AnswerRequest, SessionCluster
 from flowrun.runners.session.warm_up import warm_up
 from flowrun.runtime.rpc.address import Address, TcpAddress
 from flowrun.runtime.watchdog.leader_watch import watched_leader
@@ -79,7 +83,7 @@ def run_session(options: SessionOptions) -> int:
             return EXIT_OK
         store = JobStore(folder / "jobs")
     with ExitStack() as stack:
-        cluster = stack.enter_context(SessionCluster(options.listen, credentials, store))
+        cluster = stack.enter_context(SessionCluster(options.listen, credentials, _answering, store))
         door = stack.enter_context(_serving(cluster, options.rest))
         if lead is not None:
             probe = cluster.dispatcher.probe
@@ -117,6 +121,11 @@ def _await_lead(leadership: Leadership, asked: threading.Event, options: Session
     return False
 
 
+def _answering(dispatcher: Dispatcher) -> AnswerRequest:
+    """What answers clients that come with the cluster's secret or a certificate."""
+    return partial(answer_request, DispatcherJobs(dispatcher))
+
+
 @contextmanager
 def _serving(cluster: SessionCluster, options: DoorOptions | None) -> Iterator[Door]:
     """A context in which the jobs of a cluster are served; gives the door.
@@ -136,3 +145,5 @@ def _say_how_to_use(address: Address, proofs: str, door: Door) -> None:
     say(f"task managers join with:\n  flowrun taskmanager --jobmanager {place}{proofs}")
     say(f"jobs are run with:\n  flowrun run FILE --cluster {place}{proofs}")
     say(f"they are seen at {door.url}; the address with its token:\n  flowrun ui --cluster {place}{proofs}")
+    if door.token_file is not None:
+        say(f"commands ask the REST API with:\n  --cluster {door.url} --token-file {shlex.quote(str(door.token_file))}")

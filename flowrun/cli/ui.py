@@ -41,12 +41,10 @@ def _address_here(job: str | None) -> str:
 
 
 def _address_on(cluster: ClusterOptions, job: str | None) -> str:
-    from flowrun.runners.session.client import ClusterClient
-
-    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
+    with cluster.client() as client:
         place = client.rest_place()
         if place is None:
-            raise ClusterError(f"{cluster} serves no page", hint="it may be a job manager of one pipeline, or older")
+            raise ClusterError(f"{cluster} serves no page", hint="it is being started: ask again in a moment")
         jobs = client.list_jobs()
     path = "" if job is None else f"/jobs/{choose(job, jobs, f'on {cluster}').job_id}"
     if place.token is None:

@@ -145,8 +145,10 @@ def _compiled(request: TextRequest, functions: FunctionScopes) -> CompiledPipeli
         kept = locate(request.from_savepoint).metadata.pipeline
         rows = {} if kept is None else kept.table_rows
     variables = {**request.variables, **request.secrets}
-    folder = Path((request.directory if isinstance(request, SubmitRequest) else None) or os.curdir).absolute()
-    return compile_source(source, folder, variables, request.overrides, functions, rows)
+    folder, project = Path.cwd(), None
+    if isinstance(request, SubmitRequest):
+        folder, project = Path(request.directory or os.curdir).absolute(), request.project
+    return compile_source(source, folder, variables, request.overrides, functions, rows, project)
 
 
 def _submission(compiled: CompiledPipeline, request: SubmitRequest) -> JobSubmission:

@@ -11,6 +11,7 @@ from flowrun.core.record import record
 from flowrun.rest.refusals import Failure, Problem
 from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.job_details import ExchangeDescription, OperatorDescription
+from flowrun.state.checkpoints import ProjectText
 
 FileName = Annotated[str, Meta(pattern=r"^[\w][\w .-]{0,199}\.(sql|yaml|yml)$", max_length=255)]
 PipelineSource = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
@@ -62,6 +63,7 @@ class SubmitRequest(TextRequest):
         committed_after: what becomes of rows that were committed after the state that it goes on from, as `--committed-after` says.
         directory: the folder of the file, where relative paths of secrets start; null: the working directory.
         working_directory: the folder in which relative paths of tables and of state start; null: that of the server.
+        project: what the project of the pipeline adds; null: it is in none.
         upgrade: the id of the upgrade that it is a part of, as `flowrun apply` notes it; empty: it is a job by itself.
     """
 
@@ -70,6 +72,7 @@ class SubmitRequest(TextRequest):
     committed_after: Literal["refuse", "remove", "remove-existing", "keep"] = "refuse"
     directory: PathText | None = None
     working_directory: PathText | None = None
+    project: ProjectText | None = None
     upgrade: Annotated[str, Meta(max_length=64)] = ""
 
 

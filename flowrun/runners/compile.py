@@ -30,7 +30,7 @@ from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
 from flowrun.runners.graph_texts import render_graphs
 from flowrun.runners.pipeline_text import check_folders, check_withheld, function_folders, text_to_keep
-from flowrun.state.checkpoints import PipelineText
+from flowrun.state.checkpoints import PipelineText, ProjectText
 
 if TYPE_CHECKING:
     from flowrun.runners.program import CompiledProgram
@@ -147,6 +147,7 @@ def compile_source(
     overrides: Mapping[str, str],
     functions: FunctionScopes,
     rows: Mapping[str, int] | None = None,
+    project: ProjectText | None = None,
 ) -> CompiledPipeline:
     """As `compile_pipeline`, of a text that is in no file.
 
@@ -157,11 +158,12 @@ def compile_source(
         overrides: values by path that replace those in the text.
         functions: where its Python functions come from.
         rows: as of `compile_pipeline`.
+        project: what its project adds; None: it is in none.
 
     Raises:
         PipelineError: as `compile_pipeline`.
     """
-    loaded = load_text(source, folder, variables, overrides, functions=functions)
+    loaded = load_text(source, folder, variables, overrides, functions=functions, project=project)
     path = Path(source.file)
     return _compile(path, loaded, text_to_keep(path, loaded, variables, overrides, folder), rows)
 

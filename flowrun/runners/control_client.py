@@ -1,41 +1,72 @@
-"""Talks to the REST API of a job in another process of the same user."""
+"""Asks a REST API for one job: of another process of the same user on this machine, or of a cluster."""
 
 from __future__ import annotations
 
-import http.client
-import json
 from collections.abc import Mapping
+from typing import Protocol
 
-from flowrun.errors import ClusterError, StateError
+from flowrun.errors import ClusterError
 from flowrun.runners.control import Json
+from flowrun.runners.http_requests import HttpRequests, RestAddress
 from flowrun.runners.registry import LOOPBACK, JobEntry
+from flowrun.runners.rest_requests import RestRequests, answered
 from flowrun.runtime.job_details import JobDetails
+from flowrun.runtime.job_progress import JobProgress
 
-_REQUEST_TIMEOUT_S = 10.0
-_OK = 300
+_LOCAL_TIMEOUT_S = 10.0
+
+
+class ListedJob(Protocol):
+    """A job as it is listed."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def started_ms(self) -> int: ...
 
 
 class JobClient:
-    """One job's endpoint. All methods block for a round trip and raise ClusterError if the job cannot be reached."""
+    """One job. All methods block for a round trip and raise ClusterError if the job cannot be reached.
 
-    def __init__(self, entry: JobEntry) -> None:
+    Args:
+        requests: to the REST API that serves it.
+        entry: the job.
+    """
+
+    def __init__(self, requests: RestRequests, entry: ListedJob) -> None:
         self.entry = entry
+        self._requests = requests
         self._path = f"/v1/jobs/{entry.job_id}"
 
     def describe(self) -> Mapping[str, Json]:
         """The job at this moment, as `JobControl.describe` gives it."""
-        return self._request("GET", self._path)
+        return self._get("")
 
     def why(self) -> Mapping[str, Json]:
         """Findings about the job at this moment, as JSON: `summary` and `findings` (see `flowrun.runners.why.finding`)."""
-        return self._request("GET", f"{self._path}/why")
+        return self._get("/why")
 
     def details(self) -> JobDetails:
         """The job at this moment in full."""
         from flowrun.core.typed_values import to_kind
 
-        found = self._request("GET", f"{self._path}/overview")
-        return to_kind(found["details"], JobDetails)
+        return to_kind(self._get("/overview")["details"], JobDetails)
+
+    def watch(self) -> JobProgress:
+        """How the job stands, or how it has ended."""
+        from flowrun.core.typed_values import to_kind
+
+        return to_kind(self._get("/progress"), JobProgress)
 
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
@@ -48,48 +79,43 @@ class JobClient:
         order: dict[str, Json] = {"kind": kind, "directory": directory, "drain": drain}
         if parallelism is not None:
             order["parallelism"] = parallelism
-        return str(self._request("POST", f"{self._path}/orders", order)["order"])
+        return str(answered(self._requests, "POST", f"{self._path}/orders", order)["order"])
+
+    def sample(self, exchange: str, seconds: int) -> str:
+        """Have the last rows of an exchange kept for so long; gives the id of the order. Raises as `place`."""
+        body: dict[str, Json] = {"exchange": exchange, "seconds": seconds}
+        return str(answered(self._requests, "POST", f"{self._path}/samples", body)["order"])
 
     def answer(self, order: str) -> Mapping[str, Json]:
         """What became of an order; see `JobControl.answer`."""
-        return self._request("GET", f"{self._path}/orders/{order}")
+        return self._get(f"/orders/{order}")
 
-    def _request(self, method: str, path: str, body: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self.entry.token}"}
-        if data is not None:
-            headers["Content-Type"] = "application/json"
-        connection = http.client.HTTPConnection(LOOPBACK, self.entry.port, timeout=_REQUEST_TIMEOUT_S)
-        try:
-            connection.request(method, path, data, headers)
-            response = connection.getresponse()
-            status, text = response.status, response.read()
-        except TimeoutError:
-            raise ClusterError(
-                f"job {self.entry.job_id} (process {self.entry.pid}) does not answer",
-                hint="it may be suspended: look at its terminal",
-            ) from None
-        except (
-            OSError,
-            ValueError,
-            http.client.HTTPException,
-        ):  # ValueError: a part of the head that HTTP does not allow
-            raise self._gone() from None
-        finally:
-            connection.close()
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise self._gone() from None
-        if status < _OK:
-            answer: Mapping[str, Json] = found
-            return answer
-        if status == http.client.CONFLICT:
-            raise StateError(str(found.get("error")), hint=found.get("hint"))
-        raise ClusterError(f"job {self.entry.job_id} refuses the request: {found.get('error')} ({status})")
+    def _get(self, part: str) -> Mapping[str, Json]:
+        return answered(self._requests, "GET", self._path + part)
 
-    def _gone(self) -> ClusterError:
+
+def client_of(entry: JobEntry) -> JobClient:
+    """The client of a job of this user on this machine."""
+    return JobClient(_JobRequests(entry), entry)
+
+
+class _JobRequests(HttpRequests):
+    """Asks the process of a job."""
+
+    def __init__(self, entry: JobEntry) -> None:
+        super().__init__((RestAddress(LOOPBACK, entry.port),), (entry.token,), timeout_s=_LOCAL_TIMEOUT_S)
+        self._entry = entry
+
+    def silent(self, place: RestAddress) -> ClusterError:
+        """See `HttpRequests`."""
         return ClusterError(
-            f"job {self.entry.job_id} ('{self.entry.name}', process {self.entry.pid}) is gone",
+            f"job {self._entry.job_id} (process {self._entry.pid}) does not answer",
+            hint="it may be suspended: look at its terminal",
+        )
+
+    def gone(self, place: RestAddress, error: Exception) -> ClusterError:
+        """See `HttpRequests`."""
+        return ClusterError(
+            f"job {self._entry.job_id} ('{self._entry.name}', process {self._entry.pid}) is gone",
             hint="`flowrun jobs` lists what runs",
         )

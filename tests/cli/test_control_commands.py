@@ -15,7 +15,7 @@ import pytest
 from flowrun.cli.running_jobs import choose, wait_for_answer
 from flowrun.core.clock import ManualClock
 from flowrun.errors import PipelineError, StateError
-from flowrun.runners.control_client import JobClient
+from flowrun.runners.control_client import client_of
 from flowrun.runners.registry import JobRegistry, new_entry
 from tests.end_to_end.conftest import Command
 from tests.rest.control_fakes import FakeJob, FakeTicket, controlled
@@ -157,7 +157,7 @@ def test_waiting_says_so_now_and_then(own_registry: Path, capsys: pytest.Capture
     job = FakeJob()
     clock = ManualClock()
     with controlled(job, own_registry):
-        client = JobClient(JobRegistry([own_registry]).entries()[0])
+        client = client_of(JobRegistry([own_registry]).entries()[0])
         order = client.place("savepoint")
         answers: list[object] = []
 

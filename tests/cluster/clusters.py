@@ -86,16 +86,24 @@ def all_gone(pids: Collection[int], limit_s: float = 10) -> bool:
 
 @contextmanager
 def session(
-    folder: Path, managers: int = 2, slots: int = 2, dispatchers: int = 1, leading: tuple[object, ...] = ()
+    folder: Path,
+    managers: int = 2,
+    slots: int = 2,
+    dispatchers: int = 1,
+    leading: tuple[object, ...] = (),
+    serving: tuple[object, ...] = (),
 ) -> Iterator[Session]:
-    """A dispatcher and its task managers; with several dispatchers, of these options, the others stand by, and jobs are kept."""
+    """A dispatcher and its task managers; with several dispatchers, of the options `leading`, the others stand by, and jobs are kept.
+
+    All dispatchers have the options `serving`.
+    """
     places, secret = [f"127.0.0.1:{free_port()}" for _ in range(dispatchers)], folder / "secret"
     with ExitStack() as stack:
         common = ("--secret-file", secret)
         kept = ("--state", folder / "cluster", *leading) if dispatchers > 1 else ()
         all_of_them: list[Process] = []
         for place in places:
-            listening = ("jobmanager", "--listen", place, *common, *kept)
+            listening = ("jobmanager", "--listen", place, *common, *kept, *serving)
             all_of_them.append(stack.enter_context(started(*listening, cwd=folder)))
             wait_for((folder / "cluster" / ".leader" if kept else secret).exists, all_of_them[-1])
         to_join = [part for place in places for part in ("--jobmanager", place)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,34 @@ def end(cluster: Session) -> str:
         manager.communicate(timeout=20)
     assert all_gone(processes)
     return said
+
+
+@pytest.mark.exhaustive
+def test_a_cluster_is_used_by_its_rest_api(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=200_000, rate=8_000)
+    numbers(tmp_path / "other", "other", "times(id)")
+    port, token = free_port(), tmp_path / "token"
+    served = ("--rest", f"127.0.0.1:{port}", "--token-file", token)
+    with session(tmp_path, managers=1, slots=3, serving=served) as inside:
+        wait_for(token.exists, inside.dispatcher)
+        cluster = replace(inside, options=("--cluster", f"http://127.0.0.1:{port}", "--token-file", str(token)))
+        job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
+        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        assert (cluster.job("counted")["job_id"], inside.job("counted")["job_id"]) == (job_id, job_id)
+        path = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved").stdout.strip()
+        (tmp_path / "elsewhere").mkdir()
+        followed = cluster.flowrun("resume", "--from-savepoint", path, "-p", 3, *FASTER, cwd=tmp_path / "elsewhere")
+        assert "finished" in followed.stderr
+        mine = tmp_path / "other" / "other.sql"
+        mine.write_text("CREATE FUNCTION times AS 'mine.times' LANGUAGE PYTHON;\n" + mine.read_text())
+        (tmp_path / "other" / "mine.py").write_text(
+            'import flowrun\n\n\n@flowrun.udf(result="BIGINT")\ndef times(value: int) -> int:\n    return value\n'
+        )
+        refused = cluster.flowrun("run", "other.sql", cwd=tmp_path / "other", code=2)
+        assert "has Python modules of its own" in refused.stderr
+        inside.flowrun("run", "other.sql", cwd=tmp_path / "other")
+        end(cluster)
+    check_counts(tmp_path, 200_000)
 
 
 @pytest.mark.exhaustive

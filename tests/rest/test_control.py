@@ -17,7 +17,7 @@ from flowrun.errors import ClusterError, StateError
 from flowrun.rest.connections import MOST_CONNECTIONS
 from flowrun.rest.endpoint import JobEndpoint
 from flowrun.runners.control import LINGER_MS, WATCHERS_MS, JobControl, Order
-from flowrun.runners.control_client import JobClient
+from flowrun.runners.control_client import JobClient, client_of
 from flowrun.runners.registry import JobRegistry, new_entry
 from flowrun.runtime.lifecycle import JobState
 from tests.rest.control_fakes import FakeJob, controlled
@@ -43,7 +43,7 @@ def no_thread_is_left_behind() -> Iterator[None]:
 
 
 def client(endpoint: JobEndpoint) -> JobClient:
-    return JobClient(endpoint.entry)
+    return client_of(endpoint.entry)
 
 
 def ask(endpoint: JobEndpoint, method: str, path: str, body: object = None, **headers: str) -> tuple[int, object]:
@@ -319,7 +319,7 @@ def test_answers_that_were_fetched_make_room() -> None:
 def test_rescaling_is_done_when_the_job_goes_on(tmp_path: Path) -> None:
     job = FakeJob()
     with controlled(job, tmp_path) as endpoint:
-        client = JobClient(endpoint.entry)
+        client = client_of(endpoint.entry)
         order = client.place("rescale", parallelism=4)
         assert job.asked == [("rescale", 4)]
         assert client.answer(order)["state"] == "pending"

@@ -15,7 +15,7 @@ import pytest
 from flowrun.rest import connections
 from flowrun.rest.connections import MOST_CONNECTIONS
 from flowrun.rest.endpoint import JobEndpoint
-from flowrun.runners.control_client import JobClient
+from flowrun.runners.control_client import client_of
 from tests.rest.control_fakes import FakeJob, controlled
 from tests.rest.test_parts import HOSTILE, get
 
@@ -79,14 +79,14 @@ def test_a_thousand_idle_connections_lock_nobody_out(endpoint: JobEndpoint) -> N
         owner.sendall(head(endpoint))
         assert answer(owner)[0].endswith(b"200 OK")
         idle = [stack.enter_context(opened(endpoint)) for _ in range(1_000)]
-        assert JobClient(endpoint.entry).describe()["name"] == "orders", "a new connection of the owner"
+        assert client_of(endpoint.entry).describe()["name"] == "orders", "a new connection of the owner"
         owner.sendall(head(endpoint))
         assert answer(owner)[0].endswith(b"200 OK"), "and one that was there before"
         assert all(is_dropped(connection) for connection in idle[: 1_000 - MOST_CONNECTIONS])
 
 
 def test_without_file_descriptors_the_owner_comes_in_as_soon_as_there_are_some(endpoint: JobEndpoint) -> None:
-    assert JobClient(endpoint.entry).describe()["name"] == "orders"
+    assert client_of(endpoint.entry).describe()["name"] == "orders"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     spare = [socket.socket() for _ in range(8)]
     with opened(endpoint) as waiting:
@@ -254,7 +254,7 @@ def test_two_who_order_at_once_are_both_answered(tmp_path: Path) -> None:
         numbers: list[str] = []
 
         def order() -> None:
-            client = JobClient(endpoint.entry)
+            client = client_of(endpoint.entry)
             for _ in range(20):
                 number = client.place("savepoint")
                 assert client.answer(number)["state"] == "done"

@@ -12,6 +12,7 @@ from flowrun.frontend.source_text import SourceText
 from flowrun.rest.compilation import Purpose, compile_elsewhere, compiled_here
 from flowrun.rest.refusals import Refused
 from flowrun.rest.texts import Preview, PreviewRequest, SubmitRequest
+from flowrun.state.checkpoints import ProjectText
 from tests.rest.asking import Api
 from tests.rest.control_fakes import FakeJob, controlled
 
@@ -118,7 +119,7 @@ def sampled(text: str, **more: Any) -> Preview:
 def test_a_preview_runs_a_sample_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     values = {"variables": {"out": "out"}, "secrets": {"note": "hunter22"}}
-    found = sampled(NUMBERS, rows=3, **values).sampled
+    found = sampled(NUMBERS, rows=3, sample=2_000, **values).sampled
     assert found is not None
     assert (found.read, found.was_cut) == ({"ids": 1_000}, False)
     (table,) = found.tables
@@ -207,3 +208,13 @@ def test_relative_paths_start_where_the_request_says(tmp_path: Path, monkeypatch
     assert (submission.committed_after, submission.upgrade) == ("keep", "u1")
     (problem,) = compiled_here(request(working_directory=str(tmp_path / "gone")), Purpose.SUBMIT).preview.problems
     assert "the cluster cannot go to" in problem.message
+
+
+def test_what_a_project_adds_comes_with_the_text() -> None:
+    begin, end = NUMBERS.index("CREATE TABLE ids"), NUMBERS.index("CREATE TABLE found")
+    project = ProjectText("flowrun.yaml", "", "/nowhere", {"shared.sql": NUMBERS[begin:end]})
+    text = NUMBERS[:begin] + NUMBERS[end:]
+    assert compiled_here(request(text), Purpose.SUBMIT).submission is None, "it has no table 'ids' by itself"
+    submission = compiled_here(request(text, project=project), Purpose.SUBMIT).submission
+    assert submission is not None
+    assert submission.text.pipeline.project == project

@@ -38,7 +38,7 @@ def finish_on_cluster(cluster: ClusterOptions, history: VersionHistory, variable
         StateError: the new version was not accepted.
         ClusterError: the cluster cannot be reached; the upgrade can be gone on with later.
     """
-    with ClusterClient(cluster.addresses, cluster.credentials()) as client:
+    with cluster.client() as client:
         return report(_Steps(client, history, variables).run())
 
 
@@ -125,9 +125,9 @@ class _Steps:
 
     def _wait(self, upgrade: Upgrade, job_id: str, phase: Phase) -> str | None:
         """Wait until the upgrade is in another phase; or the job is over, which is given in words."""
-        pause = threading.Condition()
+        job, pause = self._client.job(job_id), threading.Condition()
         while True:
-            progress = self._client.watch_job(job_id)
+            progress = job.watch()
             present = self._history.upgrade()
             if present is None or present.phase is not phase or present.upgrade_id != upgrade.upgrade_id:
                 return None

@@ -6,17 +6,21 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Self, cast
 
-from flowrun.api.source import JsonValue
 from flowrun.core.clock import SystemClock
-from flowrun.core.record import record
-from flowrun.errors import ClusterError, ConnectionOverError, RefusedError, StateError
+from flowrun.errors import ClusterError, ConnectionOverError, PipelineError, RefusedError, StateError
 from flowrun.graph.fingerprint import fingerprint
 from flowrun.graph.job_graph import JobGraph
-from flowrun.runners.control import Json, Order
+from flowrun.runners.control_client import JobClient
+from flowrun.runners.http_requests import HttpRequests
+from flowrun.runners.rest_requests import RestReply, RestRequests, answered
 from flowrun.runners.session.messages import (
     CLIENT_ROLE,
     DISPATCHER,
@@ -31,7 +35,6 @@ from flowrun.runtime.cluster.job_files import JobFiles
 from flowrun.runtime.cluster.session_messages import DISPATCHER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
 from flowrun.runtime.job_details import JobDetails
-from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.snapshot_ticket import SnapshotTicket
 from flowrun.runtime.rpc.address import Address
@@ -40,13 +43,14 @@ from flowrun.runtime.rpc.error_values import error_from_value
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, open_link
 
+if TYPE_CHECKING:
+    from flowrun.runners.control import Json
+
 LOOK_MS = 200
 """How often a job is looked at."""
 PATIENCE_S = 30.0
 """How long the dispatcher is looked for after it was lost."""
 _RETRY_S = 0.5
-
-R = TypeVar("R")
 
 
 def job_submission(
@@ -64,8 +68,66 @@ def job_submission(
     )
 
 
-class ClusterClient:
-    """Thread-safe. A connection that was lost is made anew with the next call.
+class ClusterClient(ABC):
+    """A session cluster, which is asked by its REST API. Thread-safe."""
+
+    @abstractmethod
+    def ask(self, method: str, path: str, body: bytes | None = None) -> RestReply:
+        """See `RestRequests`."""
+
+    @abstractmethod
+    def submit(self, submission: JobSubmission, files: JobFiles) -> str:
+        """Run a job; gives its id.
+
+        Raises:
+            PipelineError: it cannot travel so.
+            ClusterError: it was not taken; if the connection was lost just then, it may have been.
+        """
+
+    @abstractmethod
+    def rest_place(self) -> RestPlace | None:
+        """Where the REST API listens; None: it does not yet."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+
+    def list_jobs(self) -> Sequence[JobSummary]:
+        """All jobs that run, and the last ones that ended, in the order in which they came."""
+        return listed_jobs(self)
+
+    def job(self, job_id: str) -> JobClient:
+        """The client of one job. Raises ClusterError: there is none of that id."""
+        return JobClient(self, _summary(answered(self, "GET", f"/v1/jobs/{job_id}")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def listed_jobs(requests: RestRequests) -> Sequence[JobSummary]:
+    """All jobs of a cluster that run, and the last ones that ended, in the order in which they came.
+
+    Raises:
+        ClusterError: it does not answer.
+    """
+    listed = answered(requests, "GET", "/v1/jobs")["jobs"]
+    return [_summary(job) for job in listed] if isinstance(listed, list) else []
+
+
+def _summary(job: Json) -> JobSummary:
+    """A job of which the REST API has told more."""
+    from flowrun.core.typed_values import to_kind
+
+    return to_kind(job, JobSummary)
+
+
+class RpcCluster(ClusterClient):
+    """A cluster that is reached at its own address, with its secret or a certificate.
+
+    A connection that was lost is made anew with the next call.
 
     Args:
         addresses: where dispatchers listen, of which one leads: the others do not listen.
@@ -81,8 +143,17 @@ class ClusterClient:
         self._lock = threading.Lock()
         self._connection = self._connect()
 
+    def ask(self, method: str, path: str, body: bytes | None = None) -> RestReply:
+        """See `ClusterClient`."""
+        try:
+            return self._gateway().ask(method, path, body)
+        except ConnectionOverError:
+            if method != "GET":  # it may have been carried out
+                raise
+            return self._gateway().ask(method, path, body)
+
     def submit(self, submission: JobSubmission, files: JobFiles) -> str:
-        """Run a job; gives its id. Raises ClusterError: it was not taken; if the connection was lost just then, it may have been."""
+        """See `ClusterClient`."""
         dispatcher = self._gateway()
         self._connection.serve(FILES, JobFilesGateway, files)
         try:
@@ -91,57 +162,13 @@ class ClusterClient:
             self._connection.withdraw(FILES)
 
     def rest_place(self) -> RestPlace | None:
-        """See `DispatcherGateway`."""
-        return self._ask(lambda dispatcher: dispatcher.rest_place())
-
-    def list_jobs(self) -> Sequence[JobSummary]:
-        """See `DispatcherGateway`."""
-        return self._ask(lambda dispatcher: dispatcher.list_jobs())
-
-    def describe_job(self, job_id: str) -> Mapping[str, Json]:
-        """See `DispatcherGateway`."""
-        return _object(self._ask(lambda dispatcher: dispatcher.describe_job(job_id)))
-
-    def job_details(self, job_id: str) -> JobDetails:
-        """See `DispatcherGateway`."""
-        return self._ask(lambda dispatcher: dispatcher.job_details(job_id))
-
-    def watch_job(self, job_id: str) -> JobProgress:
-        """See `DispatcherGateway`."""
-        return self._ask(lambda dispatcher: dispatcher.watch_job(job_id))
-
-    def place_order(self, job_id: str, order: Order) -> str:
-        """See `DispatcherGateway`."""
-        return self._gateway().place_order(job_id, order)
-
-    def answer_order(self, job_id: str, order_id: str) -> Mapping[str, Json]:
-        """See `DispatcherGateway`.
-
-        Raises:
-            ClusterError: the job knows no such order: its process was replaced meanwhile.
-        """
-        answer = self._ask(lambda dispatcher: dispatcher.answer_order(job_id, order_id))
-        if answer is None:
-            raise ClusterError(f"job {job_id} does not know of the request any more", hint="ask again")
-        return _object(answer)
+        """See `ClusterClient`."""
+        return self._gateway().rest_place()
 
     def close(self) -> None:
-        """End the connection. Idempotent."""
+        """See `ClusterClient`."""
         with self._lock:
             self._connection.close()
-
-    def __enter__(self) -> ClusterClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _ask(self, call: Callable[[DispatcherGateway], R]) -> R:
-        """Make a call that may be made twice."""
-        try:
-            return call(self._gateway())
-        except ConnectionOverError:
-            return call(self._gateway())
 
     def _gateway(self) -> DispatcherGateway:
         with self._lock:
@@ -168,32 +195,55 @@ class ClusterClient:
         return connection
 
 
-@record(eq=False)
-class ClusterJobClient:
-    """One job of a cluster, as the commands that control jobs know it; see `flowrun.runners.control_client.JobClient`."""
+class HttpCluster(ClusterClient):
+    """A cluster that is reached over HTTP, with its token: Python modules do not travel so.
 
-    client: ClusterClient
-    entry: JobSummary
+    Args:
+        requests: to its REST API.
+    """
 
-    def describe(self) -> Mapping[str, Json]:
-        """See `JobClient.describe`."""
-        return self.client.describe_job(self.entry.job_id)
+    def __init__(self, requests: HttpRequests) -> None:
+        self._requests = requests
 
-    def why(self) -> Mapping[str, Json]:
-        """See `JobClient.why`."""
-        from flowrun.runners.why.summary import why_as_json
+    def ask(self, method: str, path: str, body: bytes | None = None) -> RestReply:
+        """See `ClusterClient`."""
+        return self._requests.ask(method, path, body)
 
-        return why_as_json(self.client.job_details(self.entry.job_id))
+    def submit(self, submission: JobSubmission, files: JobFiles) -> str:
+        """See `ClusterClient`. The cluster compiles the text in its own environment."""
+        from flowrun.runners.compile import is_program  # few commands that ask a cluster compile anything
 
-    def place(
-        self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
-    ) -> str:
-        """See `JobClient.place`."""
-        return self.client.place_order(self.entry.job_id, Order(kind, directory, drain, parallelism))
+        kept = submission.text.pipeline
+        if files.files or is_program(kept):
+            what = "is a program" if is_program(kept) else "has Python modules of its own"
+            raise PipelineError.of(
+                f"'{submission.name}' {what}, which whoever has the token of a REST API cannot send",
+                "submit it with the cluster's secret or a certificate: --cluster HOST:PORT, the address at which task managers join",
+            )
+        name = Path(kept.file_name).name
+        body: dict[str, Json] = {
+            "text": kept.text,
+            "file": name if Path(name).suffix else "pipeline.sql",
+            "variables": dict(kept.variables),
+            "secrets": dict(submission.text.secrets),
+            "overrides": dict(kept.overrides),
+            "directory": kept.directory,
+            "working_directory": kept.working_directory,
+            "from_savepoint": submission.restore_from,
+            "allow_non_restored_state": submission.allow_non_restored,
+            "committed_after": submission.committed_after,
+            "project": cast("Json", None if kept.project is None else asdict(kept.project)),
+            "upgrade": submission.upgrade,
+        }
+        return str(answered(self, "POST", "/v1/jobs", body)["job_id"])
 
-    def answer(self, order: str) -> Mapping[str, Json]:
-        """See `JobClient.answer`."""
-        return self.client.answer_order(self.entry.job_id, order)
+    def close(self) -> None:
+        """Nothing to end: each request has a connection of its own."""
+
+    def rest_place(self) -> RestPlace:
+        """See `ClusterClient`."""
+        place = self._requests.places[0]
+        return RestPlace(f"{place}/", place.token)
 
 
 class ClusterJob:
@@ -201,11 +251,11 @@ class ClusterJob:
     and then, so `stop`, `cancel` and `take_snapshot` may be called in a signal handler.
     """
 
-    def __init__(self, client: ClusterClient, job_id: str) -> None:
-        self.job_id = job_id
+    def __init__(self, client: JobClient) -> None:
+        self.job_id = client.entry.job_id
         self._client = client
-        self._progress = client.watch_job(job_id)
-        self._orders: queue.SimpleQueue[tuple[Order, SnapshotTicket | None] | None] = queue.SimpleQueue()
+        self._progress = client.watch()
+        self._orders: queue.SimpleQueue[tuple[Callable[[], str], SnapshotTicket | None] | None] = queue.SimpleQueue()
         self._tickets: dict[str, SnapshotTicket] = {}
         self._tickets_made = 0
         self._over = threading.Event()
@@ -219,36 +269,29 @@ class ClusterJob:
 
     def details(self) -> JobDetails:
         """See `LocalJob.details`."""
-        return self._client.job_details(self.job_id)
+        return self._client.details()
 
     def take_snapshot(
         self, directory: str | None = None, *, savepoint: bool = True, stop: bool = False, drain: bool = False
     ) -> SnapshotTicket:
         """See `LocalJob.take_snapshot`; a checkpoint is taken only to stop with."""
-        self._tickets_made += 1
-        ticket = SnapshotTicket(str(self._tickets_made), SystemClock())
-        kind = "stop" if stop else "savepoint"
-        self._orders.put((Order(kind, directory, drain), ticket))
-        return ticket
+        return self._ordered("stop" if stop else "savepoint", directory, drain=drain)
 
     def rescale(self, parallelism: int) -> SnapshotTicket:
         """See `RescalableJob.rescale`."""
-        self._tickets_made += 1
-        ticket = SnapshotTicket(str(self._tickets_made), SystemClock())
-        self._orders.put((Order("rescale", parallelism=parallelism), ticket))
-        return ticket
+        return self._ordered("rescale", parallelism=parallelism)
 
     def sample_rows(self, exchange: str, for_ms: int) -> None:
         """See `LocalJob.sample_rows`."""
-        self._orders.put((Order("sample", exchange=exchange, seconds=for_ms // 1000), None))
+        self._orders.put((partial(self._client.sample, exchange, for_ms // 1000), None))
 
     def stop(self, drain: bool = False) -> None:
         """See `LocalJob.stop`."""
-        self._orders.put((Order("stop", None, drain), None))
+        self._orders.put((partial(self._client.place, "stop", drain=drain), None))
 
     def cancel(self) -> None:
         """See `LocalJob.cancel`."""
-        self._orders.put((Order("cancel"), None))
+        self._orders.put((partial(self._client.place, "cancel"), None))
 
     def wait(self, timeout_ms: float | None = None) -> JobResult | None:
         """The result once the job is over; None if it still runs after `timeout_ms`.
@@ -294,9 +337,18 @@ class ClusterJob:
             except ClusterError as error:
                 lost_at = self._wait_for_dispatcher(error, lost_at)
 
+    def _ordered(
+        self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None
+    ) -> SnapshotTicket:
+        self._tickets_made += 1
+        ticket = SnapshotTicket(str(self._tickets_made), SystemClock())
+        order = partial(self._client.place, kind, directory, drain=drain, parallelism=parallelism)
+        self._orders.put((order, ticket))
+        return ticket
+
     def _look(self) -> None:
         for number, ticket in list(self._tickets.items()):
-            answer = self._client.answer_order(self.job_id, number)
+            answer = self._client.answer(number)
             if answer["state"] == "pending" and answer.get("path") is None:
                 continue
             del self._tickets[number]
@@ -304,14 +356,15 @@ class ClusterJob:
                 ticket.succeed(str(answer["path"]))
             else:
                 hint = answer.get("hint")
-                ticket.fail(str(answer.get("message", "the job is over")), None if hint is None else str(hint))
-        self._progress = self._client.watch_job(self.job_id)
+                message = answer.get("message") or "the job is over"
+                ticket.fail(str(message), None if hint is None else str(hint))
+        self._progress = self._client.watch()
         if self._progress.is_over:
             self._over.set()
 
-    def _place(self, order: Order, ticket: SnapshotTicket | None) -> None:
+    def _place(self, order: Callable[[], str], ticket: SnapshotTicket | None) -> None:
         try:
-            number = self._client.place_order(self.job_id, order)
+            number = order()
         except (StateError, ClusterError) as error:
             if ticket is not None:
                 ticket.fail(error.message, error.hint)
@@ -330,9 +383,3 @@ class ClusterJob:
             self._over.set()
         time.sleep(_RETRY_S)
         return since
-
-
-def _object(value: JsonValue) -> Mapping[str, Json]:
-    if not isinstance(value, dict):
-        raise ClusterError("the cluster answered with something that is no JSON object")
-    return cast(Mapping[str, Json], value)

@@ -5,7 +5,7 @@
 
 | endpoint | where | contract |
 |---|---|---|
-| `dispatcher` | dispatcher | `DispatcherGateway`, for clients |
+| `dispatcher` | dispatcher | `DispatcherGateway`, for clients: they submit jobs, and ask the REST API for all else |
 | `files` | client | `JobFilesGateway`: those of the job that it submits |
 | `jobs` | dispatcher | `JobsGateway`, for job manager processes |
 | `job-manager` | job manager process | `JobManagerGateway` |
@@ -21,6 +21,7 @@ from flowrun.core.record import record
 from flowrun.errors import ClusterError
 from flowrun.runners.control import Order
 from flowrun.runners.job_document import JobDocument
+from flowrun.runners.rest_requests import RestReply
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_progress import JobProgress
@@ -157,35 +158,15 @@ class DispatcherGateway(Protocol):
     """What a client calls."""
 
     def rest_place(self) -> RestPlace | None:
-        """Where the REST API is; None: there is none."""
+        """Where the REST API listens; None: it does not yet."""
         ...
 
     def submit(self, submission: JobSubmission) -> str:
         """Run a job; gives its id. The files that its text lists are asked for meanwhile."""
         ...
 
-    def list_jobs(self) -> tuple[JobSummary, ...]:
-        """All jobs that run, and the last ones that ended, in the order in which they came."""
-        ...
-
-    def describe_job(self, job_id: str) -> JsonValue:
-        """A job as JSON; see `JobControl.describe`. Raises ClusterError: it is unknown."""
-        ...
-
-    def job_details(self, job_id: str) -> JobDetails:
-        """A job in full, now or at its end. Raises ClusterError: it is unknown, or its process cannot be reached."""
-        ...
-
-    def watch_job(self, job_id: str) -> JobProgress:
-        """How a job stands, or ended. Raises ClusterError: it is unknown."""
-        ...
-
-    def place_order(self, job_id: str, order: Order) -> str:
-        """Have an order carried out; gives its id. Raises StateError: it cannot be; ClusterError: there is no such job any more."""
-        ...
-
-    def answer_order(self, job_id: str, order_id: str) -> JsonValue:
-        """What became of an order; see `JobControl.answer`; None for an unknown one."""
+    def ask(self, method: str, path: str, body: bytes | None) -> RestReply:
+        """What the REST API answers to a request that comes with the cluster's secret or a certificate, in place of a token."""
         ...
 
 

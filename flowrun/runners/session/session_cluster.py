@@ -6,13 +6,15 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from flowrun.api.source import JsonValue
 from flowrun.core.clock import ForwardClock, SystemClock
 from flowrun.core.record import record
-from flowrun.runners.control import Order
+from flowrun.runners.rest_requests import RestReply
 from flowrun.runners.session import messages
 from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.job_process import JobProcessPlan, run_job_process
@@ -28,7 +30,6 @@ from flowrun.runtime.cluster.session_messages import (
 from flowrun.runtime.cluster.session_slots import SessionSlots, TaskManagerSlots
 from flowrun.runtime.cluster.worker_process import ROLE as TASK_MANAGER_ROLE
 from flowrun.runtime.cluster_messages import JobFilesGateway, JobText
-from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.rpc.address import Address, TcpAddress, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -39,6 +40,9 @@ from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
 from flowrun.runtime.rpc.server import Server
 from flowrun.runtime.timers import TimerThread
 
+AnswerRequest: TypeAlias = Callable[[str, str, bytes | None], RestReply]
+"""Answers a request (method, path, body) as the REST API does."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,6 +52,7 @@ class SessionCluster:
     Args:
         address: where clients and task managers come.
         credentials: of the cluster.
+        rest: answers requests of clients as the REST API does: a function of the dispatcher.
         store: keeps its jobs for the next cluster, and those of the one before; None: jobs end with the cluster.
 
     Raises:
@@ -55,7 +60,13 @@ class SessionCluster:
         StateError: the store cannot be read.
     """
 
-    def __init__(self, address: Address, credentials: Credentials, store: JobStore | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        credentials: Credentials,
+        rest: Callable[[Dispatcher], AnswerRequest],
+        store: JobStore | None = None,
+    ) -> None:
         folder = private_folder("flowrun-session-")
         inside = UnixAddress(str(folder / "dispatcher"))
         own_credentials = Credentials(secret_of_text(text_of_new_secret(), "this cluster"))
@@ -70,6 +81,7 @@ class SessionCluster:
         self._clock = ForwardClock(SystemClock())
         self._timers = TimerThread(self._clock)
         self.dispatcher = Dispatcher(SessionSlots(self._timers), self._forks, self._timers, store)
+        self._answer = rest(self.dispatcher)
         self._gone = threading.Event()
         self._servers: list[Server] = []
         try:
@@ -132,7 +144,9 @@ class SessionCluster:
             heartbeats.start()
 
     def _serve_client(self, connection: RpcConnection) -> None:
-        connection.serve(messages.DISPATCHER, messages.DispatcherGateway, _ClientSide(self.dispatcher, connection))
+        connection.serve(
+            messages.DISPATCHER, messages.DispatcherGateway, _ClientSide(self.dispatcher, self._answer, connection)
+        )
 
     def _serve_job_manager(self, connection: RpcConnection) -> None:
         process = messages.JobProcess.named(connection.peer.id)
@@ -148,6 +162,7 @@ class _ClientSide:
     """What one client may call."""
 
     dispatcher: Dispatcher
+    answer: AnswerRequest
     connection: RpcConnection
 
     def submit(self, submission: messages.JobSubmission) -> str:
@@ -158,29 +173,9 @@ class _ClientSide:
         """See `DispatcherGateway`."""
         return self.dispatcher.rest
 
-    def list_jobs(self) -> tuple[messages.JobSummary, ...]:
+    def ask(self, method: str, path: str, body: bytes | None) -> RestReply:
         """See `DispatcherGateway`."""
-        return self.dispatcher.list_jobs()
-
-    def describe_job(self, job_id: str) -> JsonValue:
-        """See `DispatcherGateway`."""
-        return self.dispatcher.describe_job(job_id)
-
-    def job_details(self, job_id: str) -> JobDetails:
-        """See `DispatcherGateway`."""
-        return self.dispatcher.job_details(job_id)
-
-    def watch_job(self, job_id: str) -> JobProgress:
-        """See `DispatcherGateway`."""
-        return self.dispatcher.watch_job(job_id)
-
-    def place_order(self, job_id: str, order: Order) -> str:
-        """See `DispatcherGateway`."""
-        return self.dispatcher.place_order(job_id, order)
-
-    def answer_order(self, job_id: str, order_id: str) -> JsonValue:
-        """See `DispatcherGateway`."""
-        return self.dispatcher.answer_order(job_id, order_id)
+        return self.answer(method, path, body)
 
 
 @record(eq=False)

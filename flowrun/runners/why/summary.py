@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from flowrun.runners.why.finding import Finding, Severity, Thresholds, count_text, duration_text, share_text, time_text
 from flowrun.runners.why.job_view import JobView
-from flowrun.runners.why.rules import findings
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.lifecycle import JobState
 
@@ -56,9 +54,3 @@ def _by_what(view: JobView) -> str:
         )
     parts.append(f"{count_text(status.restarts, 'restart')}" if status.restarts else "no restarts")
     return ", ".join(parts)
-
-
-def why_as_json(details: JobDetails) -> dict[str, Any]:
-    """Findings about a job with their summary, as the REST API gives them."""
-    found = findings(details)
-    return {"summary": summary(details, found), "findings": [f.to_json() for f in found]}

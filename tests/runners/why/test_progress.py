@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -19,11 +18,8 @@ from flowrun.core.schema import Schema
 from flowrun.errors import StateError
 from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.runners.embedded import start_embedded
-from flowrun.runners.session.client import ClusterClient, ClusterJobClient
-from flowrun.runners.session.messages import JobSummary
 from flowrun.runners.why.finding import Severity, Thresholds
 from flowrun.runners.why.rules import findings
-from flowrun.runners.why.summary import why_as_json
 from flowrun.runtime.checkpoint.records import CheckpointedVertex, CheckpointRecord
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.local_cluster import LocalCluster
@@ -303,18 +299,3 @@ def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
         job.cancel()
     assert cause.vertices[0] == details.vertices[-1].status.vertex_id
     assert "see whether the system behind its sink is slow" in str(cause.remedy)
-
-
-def test_a_job_of_a_cluster_tells_the_same(tmp_path: Path) -> None:
-    details = details_of(tmp_path)
-
-    class Cluster:
-        def job_details(self, job_id: str) -> JobDetails:
-            assert job_id == details.status.job_id
-            return details
-
-    status = details.status
-    entry = JobSummary(status.job_id, "job", "job.sql", 1, 0, "running")
-    told = ClusterJobClient(cast(ClusterClient, Cluster()), entry).why()
-    assert told == why_as_json(details)
-    assert set(told) == {"summary", "findings"}
