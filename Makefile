@@ -42,4 +42,4 @@ docs:  # what is generated: reference pages, and pictures of the concepts
 	$(PYTHON) docs/concepts/draw.py
 
 site:  # docs/ as a site in build/site; links that lead nowhere are errors.
-	$(PYTHON) -m mkdocs build --strict --quiet -f docs/site/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet -f docs/site/mkdocs.yml
