@@ -38,7 +38,7 @@ _BLOCK = re.compile(r"((?:^<!-- .*? -->\n+)*)^```(\w+)(?: title=\"([^\"]+)\")?\n
 _SAID = re.compile(r"<!-- ([\w -]+?)(?:: (.*?))? -->")
 _WORDS = {"wait until", "Ctrl-C after", "exit code", "in any order", "not run"}
 _MEASURED = re.compile(r"(?<![\w.])(?:\d+ min )?\d+(?:\.\d+)?(?: (?:ms|s)\b| ?[kM]?(?: rows)?/s)")
-_LIMIT_S = 90.0
+_LIMIT_S = 240.0
 _IS_UPDATED = os.environ.get("FLOWRUN_UPDATE_GOLDEN") == "1"
 _PRELUDE = 'set -eo pipefail; . "$PAGE_STATE/variables"; cd "$(cat "$PAGE_STATE/folder")"\n'
 _POSTLUDE = '{ pwd > "$PAGE_STATE/folder"; export -p > "$PAGE_STATE/variables"; }'
