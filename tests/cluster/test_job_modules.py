@@ -49,11 +49,11 @@ def write_job(folder: Path, out: Path) -> None:
 
 
 @contextmanager
-def submitted(file: str, cwd: Path, secret: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def submitted(*words: str, cwd: Path, secret: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """A job manager that waits for slots, with the packages in OWN_PACKAGES, and how task managers of two slots join it."""
     program = "import os, sys; sys.path.append(os.environ.get('OWN_PACKAGES', '/')); from flowrun.cli.main import entry; entry()"
     options = ["--listen", "127.0.0.1:0", "--secret-file", str(secret), "--no-live"]
-    with begun(["-c", program, "jobmanager", file, *options], cwd=cwd) as run:
+    with begun(["-c", program, "jobmanager", *words, *options], cwd=cwd) as run:
         assert run.stderr is not None
         place = next((line.split()[3] for line in run.stderr if "flowrun taskmanager" in line), None)
         assert place is not None, run.communicate()
@@ -83,6 +83,35 @@ def test_task_managers_need_nothing_of_the_users_folder(tmp_path: Path) -> None:
     assert all(p.startswith(f"first {tmp_path}/cache/jobs/") for p in places), places
     assert len(list((tmp_path / "cache" / "files").iterdir())) == 3, "each module once, and nothing else"
     assert not list((tmp_path / "cache" / "jobs").iterdir()), "nothing is left when task managers end"
+
+
+@pytest.mark.exhaustive
+def test_a_pipeline_travels_with_what_its_project_adds(tmp_path: Path) -> None:
+    user, out, secret = tmp_path / "user", tmp_path / "out", tmp_path / "secret"
+    (user / "pipelines").mkdir(parents=True)
+    (user / "lib").mkdir()
+    (user / "lib" / "words.py").write_text("def double(n: int) -> int:\n    return 2 * n\n")
+    (user / "pipelines" / "own.py").write_text("def more(n: int) -> int:\n    return n + 1\n")
+    (user / "flowrun.yaml").write_text(
+        f"environments: {{prod: {{variables: {{OUT: {out}, LAST: '99'}}, settings: {{parallelism: 2}}}}}}\n"
+        "functions: {TWICE: 'lib.words:double'}\n"
+        "tables: [tables.sql]\n"
+    )
+    (user / "tables.sql").write_text(
+        "CREATE TABLE numbers (n BIGINT) WITH ('connector' = 'datagen', 'number-of-rows' = '100', 'fields.n.kind' = 'sequence',"
+        " 'fields.n.start' = '0', 'fields.n.end' = '${LAST}');\n"
+    )
+    (user / "pipelines" / "shipped.sql").write_text(
+        "CREATE FUNCTION more AS 'own.more' LANGUAGE PYTHON;\n"
+        "CREATE TABLE o (n BIGINT) WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '${OUT}');\n"
+        "INSERT INTO o SELECT more(TWICE(n)) FROM numbers;\n"
+    )
+    with submitted("pipelines/shipped.sql", "--env", "prod", cwd=user, secret=secret) as (run, joining):
+        user.rename(tmp_path / "gone")
+        with started(*joining, cwd=tmp_path):
+            _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    assert sorted(row["n"] for row in json_rows(out)) == list(range(1, 201, 2))  # type: ignore[type-var]
 
 
 @pytest.mark.exhaustive
