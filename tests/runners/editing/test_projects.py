@@ -39,6 +39,6 @@ def test_what_is_wrong_elsewhere_in_the_project_is_not_told_here(root: Path) -> 
 def test_the_document_of_a_project_is_checked_as_one(root: Path) -> None:
     assert analyse(root / "flowrun.yaml", PROJECT).is_right
     (problem,) = analyse(root / "flowrun.yaml", PROJECT + "environmnts: {}\n").problems
-    assert problem.hint == "did you mean 'environments'?"
+    assert problem.hint == "did you mean 'environments' or 'default_environment'?"
     assert problem.location is not None
     assert problem.location.line == 4
