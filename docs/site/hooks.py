@@ -20,6 +20,8 @@ PAGES = {
 """Pages outside of docs/ → what they are called in the site."""
 SOURCES = {name: source for source, name in PAGES.items()}
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+_CODE = re.compile(r"(`+)[^`].*?\1")
 _LOADED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\ssrc=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|<link\b(?![^>]*rel=[\"']?(?:canonical|next|prev))[^>]*?\shref=[\"']?((?:https?:)?//[^\"'\s>]+)"
@@ -43,7 +45,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links lead to where those pages and files are in the site; of a folder to the first of its files, as sites show no folders."""
+    """Let links lead to where those pages and files are in the site; of a folder to the first of its files, as sites show no folders.
+
+    Code in tables has `\\|` for GitHub, where MkDocs would show the backslash.
+    """
     here = posixpath.dirname(page.file.src_uri)
 
     def moved(match: re.Match[str]) -> str:
@@ -60,7 +65,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]
         return f"]({posixpath.relpath(target, here)}{match[2] or ''})"
 
-    return _LINK.sub(moved, markdown)
+    return _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace(r"\|", "|"), row[0]), _LINK.sub(moved, markdown))
 
 
 def on_post_build(config: Any) -> None:
