@@ -32,13 +32,12 @@ def graph(
     from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, show_diagnostics
     from flowrun.cli.views.project_graph import graph_text
     from flowrun.masking import masked
-    from flowrun.runners.projects.members import compile_members, graph_of, members_of, problems_together
+    from flowrun.runners.projects.members import compile_members, errors_of, graph_of, members_of, problems_together
 
     members = members_of(() if path is None else (path,))
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
     compiled = compile_members(members.files, given, values, missing_files=True)
-    errors = [problem for member in compiled if member.compiled is None for problem in member.problems]
-    errors = errors or problems_together(compiled)
+    errors = errors_of(compiled) or problems_together(compiled)
     if errors:
         show_diagnostics(errors)
         ctx.exit(EXIT_BAD_INPUT)

@@ -57,13 +57,13 @@ def lint(
         _explain(explained)
         return
     from flowrun.runners.lint.rules import rules_named
-    from flowrun.runners.projects.members import compile_members, members_of, problems_together
+    from flowrun.runners.projects.members import compile_members, errors_of, members_of, problems_together
 
     rules = rules_named(_names(select), _names(ignore))
     members = members_of(paths)
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
     compiled = compile_members(members.files, given, values, missing_files=True)
-    errors = [problem for member in compiled if member.compiled is None for problem in member.problems]
+    errors = errors_of(compiled)
     errors += problems_together(compiled) if members.project is not None else []
     found: list[LintFinding] = []
     unknown: list[Path] = []

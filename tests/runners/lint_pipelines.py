@@ -61,6 +61,9 @@ NOT_FOUND: dict[str, list[str]] = {
         WINDOWS.format("ts"),
     ],
     "unused-column": [
+        "CREATE VIEW v AS SELECT id, CAST(price AS STRING) AS text, ROW(1, 2) AS r, ts AS t, 1 AS one FROM clicks; SELECT id, r FROM v",
+        "CREATE VIEW v AS SELECT id, PROCTIME() AS at, user_id FROM clicks; SELECT id FROM v",
+        "SELECT id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user_id ORDER BY ts) AS n FROM clicks) WHERE n = 1",
         "SELECT id, twice FROM (SELECT id, price * 2 AS twice FROM clicks)",
         "SELECT id FROM (SELECT id, price * 2 AS twice FROM clicks) WHERE twice > 3",
         "SELECT id FROM clicks",

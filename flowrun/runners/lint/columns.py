@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flowrun.errors import Location
-from flowrun.plan.expressions import ColumnRef
+from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, FieldAccess, Literal, walk
 from flowrun.plan.nodes import Calc, PlanNode, Sink, WindowAggregate, walk_plan
 from flowrun.plan.relational import GroupAggregate, OverAggregate
 from flowrun.plan.rewrites.columns import used_columns
+from flowrun.plan.traits import PROCTIME
 from flowrun.runners.lint.rule import LintRule, Subject, step_name
 
 
@@ -34,7 +35,7 @@ def _computed(node: PlanNode) -> Iterator[tuple[int, str]]:
     match node:
         case Calc():
             for column, projection in enumerate(node.projections):
-                if not isinstance(projection, ColumnRef):
+                if _is_computed(projection):
                     yield column, node.schema.names[column]
         case GroupAggregate() | WindowAggregate():
             yield from _last(node, len(node.aggregates))
@@ -42,6 +43,15 @@ def _computed(node: PlanNode) -> Iterator[tuple[int, str]]:
             yield from _last(node, len(node.calls))
         case _:
             return
+
+
+def _is_computed(value: Expression) -> bool:
+    """Whether more is done than to hand on a column, a field of it or a constant, of another type perhaps. A processing-time attribute
+    is no value that is to be read.
+    """
+    if isinstance(value, Call) and value.function == PROCTIME:
+        return False
+    return any(not isinstance(part, ColumnRef | FieldAccess | Cast | Literal) for part in walk(value))
 
 
 def _last(node: PlanNode, count: int) -> Iterator[tuple[int, str]]:

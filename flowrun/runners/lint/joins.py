@@ -37,9 +37,14 @@ def _find(subject: Subject) -> Iterator[tuple[str, str, Location | None]]:
                 node.hints.location,
             )
             continue
-        names = ", ".join(node.left.schema.names[i] for i in node.left_keys)
-        what = f"{step_name(node)} may multiply rows: neither side is known to have one row for each {names}"
+        what = f"{step_name(node)} may multiply rows: neither side is known to have one row for each {_keys(node)}"
         yield what, _REMEDY, node.hints.location
+
+
+def _keys(node: Join | WindowJoin | IntervalJoin) -> str:
+    pairs = zip(node.left_keys, node.right_keys, strict=True)
+    names = [(node.left.schema.names[left], node.right.schema.names[right]) for left, right in pairs]
+    return ", ".join(left if left == right else f"{left} = {right}" for left, right in names)
 
 
 RULE = LintRule(

@@ -146,6 +146,11 @@ def of_file(file: Path, problem: Diagnostic) -> Diagnostic:
     return replace(problem, message=f"{file}: {problem.message}")
 
 
+def errors_of(members: Sequence[Member]) -> list[Diagnostic]:
+    """What is wrong with those that cannot run."""
+    return [p for m in members for p in m.problems if p.severity is Severity.ERROR]
+
+
 def without_needless_warnings(members: Sequence[Member], variables: Mapping[str, str]) -> tuple[Member, ...]:
     """The pipelines without the warning that one does not use a variable of the command line, if another does."""
     needless = {name for name in variables if not all(any(_says_unused(p, name) for p in m.problems) for m in members)}
