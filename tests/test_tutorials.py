@@ -54,3 +54,41 @@ def test_what_was_printed_is_compared_line_by_line() -> None:
 def test_a_block_that_nobody_runs_is_an_error() -> None:
     with pytest.raises(AssertionError, match="line 3: a block that is no command"):
         blocks_of("text\n\n```sql\nSELECT 1\n```\n")
+
+
+def followed(tmp_path: Path, text: str) -> None:
+    """Follow a page of this text."""
+    page = tmp_path / "page.md"
+    page.write_text(text.replace("~~~", "```"), encoding="utf-8")
+    follow(page, tmp_path, {"COLOUR": "green"})
+
+
+def test_blocks_go_on_where_those_before_have_stopped(tmp_path: Path) -> None:
+    followed(
+        tmp_path,
+        '~~~json title="in/a.json"\n{}\n~~~\n~~~sh\ncd in\nexport SEEN="$COLOUR"\nsleep 60 &\n~~~\n'
+        "~~~sh\npwd; echo $SEEN; cat a.json\n~~~\n~~~text\n/home/you/in\ngreen\n{}\n~~~\n",
+    )
+
+
+def test_a_reader_waits_and_interrupts(tmp_path: Path) -> None:
+    followed(
+        tmp_path,
+        "~~~sh\n(sleep 0.2; touch there) &\n~~~\n<!-- wait until: test -e there -->\n~~~sh\necho found\n~~~\n~~~text\nfound\n~~~\n"
+        "<!-- Ctrl-C after: begun -->\n~~~sh\necho begun; sleep 60; echo never\n~~~\n~~~text\nbegun\n~~~\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("~~~sh\necho 2\n~~~\n~~~text\n1\n~~~\n", r"-1\n\+2"),
+        ("~~~sh\necho 1\n~~~\n", r"\+1"),
+        ("~~~sh\ntrue\n~~~\n~~~text\n1\n~~~\n", "-1"),
+        ("~~~sh\nfalse; true\n~~~\n", "line 1: exit code 1"),
+        ("<!-- exit code: 3 -->\n~~~sh\nexit 4\n~~~\n", "line 2: exit code 4"),
+    ],
+)
+def test_what_differs_is_an_error(tmp_path: Path, block: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        followed(tmp_path, block)

@@ -135,7 +135,7 @@ class Reader:
             os.killpg(process.pid, signal.SIGINT)
         code = process.wait(_LIMIT_S)
         text = printed.read_text().replace(str(self.folder), HOME)
-        allowed = {0, 130} if interrupted else {int(block.said.get("exit code", "0"))}
+        allowed = {0, 130, -signal.SIGINT} if interrupted else {int(block.said.get("exit code", "0"))}
         assert code in allowed, f"line {block.line}: exit code {code}\n{text}"
         return text
 
