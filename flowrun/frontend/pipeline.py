@@ -72,6 +72,11 @@ def load_pipeline(
             hint="a pipeline is a .sql, .yaml or .yml file; programs (.py) are run, explained and validated",
         )
         diagnostics.raise_if_errors()
+    if path.name == PROJECT_FILE:
+        raise PipelineError.of(
+            f"'{path}' is the document of a project, and no pipeline",
+            "name one of its pipelines; flowrun validate, test, lint and graph without a file are about all of them",
+        )
     return load_text(
         source, path.parent, variables or {}, overrides or {}, environment, diagnostics, project=project_of(path)
     )

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.connectors.filesystem.table_path import allowing_missing
 from flowrun.errors import PipelineError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.lint.reference import reference_markdown
 from flowrun.runners.lint.rule import LintFinding
 from flowrun.runners.lint.rules import BY_NAME, RULES, lint, rules_named
+from flowrun.runners.projects.members import pipeline_files
 from tests.runners.lint_pipelines import CLICKS, FOUND, NOT_FOUND
 
+ROOT = Path(__file__).parents[2]
 WINDOW = """
 name: windows
 sources:
@@ -25,6 +28,32 @@ steps:
     aggregate: [COUNT(*) AS n]
 sinks:
   out: {from: per_minute, connector: filesystem, path: out, format: json}
+"""
+STEPS = """sources:
+  clicks:
+    connector: datagen
+    schema: {id: BIGINT, u: BIGINT, price: DOUBLE, ts: TIMESTAMP(3)}
+    computed: {pt: PROCTIME()}
+    watermark: {column: ts}
+  views:
+    connector: datagen
+    schema: {v: BIGINT, page: STRING, ts2: TIMESTAMP(3)}
+steps:
+  totals: {from: clicks, key_by: u, aggregate: [COUNT(*) AS n, SUM(price) AS total]}
+  slim: {from: totals, select: [u, n, n + 1 AS more, now() AS at]}
+  slimmer: {from: slim, select: [u, n, at]}
+  both: {from: clicks, join: {with: views, on: u = v}}
+  w: {from: clicks, key_by: u, window: {type: tumbling, size: 1m, time: processing}, aggregate: [COUNT(*) AS n]}
+  asked:
+    sql: |
+      SELECT c.id, v.page
+      FROM clicks AS c
+      JOIN views AS v ON c.u = v.v
+sinks:
+  o1: {from: slimmer, connector: print}
+  o2: {from: both, connector: print}
+  o3: {from: w, connector: print}
+  o4: {from: asked, connector: print}
 """
 QUIET_WINDOW = WINDOW.replace(", allowed_lateness: 5m", "")
 
@@ -130,3 +159,36 @@ def test_the_reference_has_each_rule_with_its_explanation() -> None:
     for rule in RULES:
         assert f"| [`{rule.name}`](#{rule.name}) | {rule.summary} |" in page
         assert rule.explanation in page
+
+
+def test_findings_in_yaml_stand_at_the_keys_of_their_steps(tmp_path: Path) -> None:
+    places = {(f.rule, f.location.line) for f in found(tmp_path, STEPS, name="p.yaml") if f.location is not None}
+    lines = STEPS.splitlines()
+
+    def of(name: str) -> int:
+        return next(number for number, text in enumerate(lines, 1) if f" {name}" in text)
+
+    assert places == {
+        ("processing-time-in-results", of("clicks:")),
+        ("processing-time-in-results", of("slim:")),
+        ("processing-time-in-results", of("w:")),
+        ("state-without-limit", of("totals:")),
+        ("state-without-limit", of("both:")),
+        ("unused-column", of("totals:")),
+        ("unused-column", of("slim:")),
+        ("multiplying-join", of("both:")),
+        ("multiplying-join", of("FROM clicks")),
+    }
+
+
+@pytest.mark.exhaustive
+def test_rules_can_look_at_every_pipeline_of_the_repository() -> None:
+    names: set[str] = set()
+    with allowing_missing():
+        for path in pipeline_files(ROOT / "pipelines"):
+            try:
+                compiled = compile_pipeline(path, {"EVENTS": "5", "OUT": "out", "SIDE_INPUT": "side"})
+            except PipelineError:
+                continue  # it needs a server
+            names |= {f.rule for f in lint(compiled, RULES)}
+    assert names >= {"processing-time-in-results", "multiplying-join"}

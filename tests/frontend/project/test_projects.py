@@ -180,6 +180,11 @@ def test_a_misspelt_source_is_found_among_those_of_the_project(root: Path) -> No
     assert "did you mean 'orders'?" in problem
 
 
+def test_the_document_of_a_project_is_no_pipeline(root: Path) -> None:
+    with pytest.raises(PipelineError, match=r"'flowrun\.yaml' is the document of a project, and no pipeline"):
+        load_pipeline(root.relative_to(root) / "flowrun.yaml")
+
+
 def test_without_a_project_there_are_no_environments(tmp_path: Path) -> None:
     (tmp_path / "p.sql").write_text("SELECT 1")
     with pytest.raises(PipelineError, match=r"--env prod: there is no flowrun\.yaml in '.*' or above it"):
