@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from flowrun.cli.main import cli
+from flowrun.errors import PipelineError
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import run_embedded
 from tests.guide_rows import check_recorded, file_rows, printed_rows
@@ -141,3 +142,21 @@ def rows_of_files(folder: Path) -> Counter[str]:
 def test_there_are_recipes() -> None:
     assert len(PAGES["cookbook.md"][1]) >= 12
     assert all(found for _, found in PAGES.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "statement"),
+    [
+        ("ALTER", "ALTER TABLE orders ADD note STRING;"),
+        ("COMPILE PLAN", "COMPILE PLAN 'plan.json' FOR SELECT 1;"),
+        ("LANGUAGE JAVA", "CREATE FUNCTION f AS 'a.B' LANGUAGE JAVA;"),
+        ("EXECUTE PLAN", "EXECUTE PLAN 'plan.json';"),
+        ("CURRENT_WATERMARK", "SELECT CURRENT_WATERMARK(ts) FROM orders;"),
+    ],
+)
+def test_what_the_page_for_those_from_flink_calls_an_error_is_one(name: str, statement: str, tmp_path: Path) -> None:
+    assert name in (ROOT / "docs" / "migration" / "flink-sql.md").read_text(encoding="utf-8")
+    script = tmp_path / "script.sql"
+    script.write_text(PAGES["migration/flink-sql.md"][0] + statement, encoding="utf-8")
+    with pytest.raises(PipelineError):
+        compile_pipeline(script, {"SAMPLES": str(ROOT / "samples")}, {})
