@@ -85,6 +85,19 @@ def in_environment(name: str | None) -> tuple[str, ...]:
     return () if name is None else (f"{ENVIRONMENT}={name}",)
 
 
+STOP_SAVEPOINT = click.option(
+    "--stop-savepoint",
+    metavar="DIR",
+    callback=lambda _ctx, _param, value: _absolute(value),
+    help="A signal ends what runs with a savepoint below DIR, not with a checkpoint.",
+)
+
+
+def _absolute(location: str | None) -> str | None:
+    """A folder, from wherever the process may go; the URI of an object store as it is."""
+    return location if location is None or "://" in location else os.path.abspath(os.path.expanduser(location))
+
+
 def compile_options(command: F) -> F:
     """Add --env, --var, --secret-var, --set and --parallelism: the options of every command that compiles a pipeline."""
 
@@ -180,8 +193,6 @@ def view_options(command: F) -> F:
         stop_within: int | None,
         **rest: Any,
     ) -> Any:
-        if stop_savepoint is not None and "://" not in stop_savepoint:
-            stop_savepoint = os.path.abspath(os.path.expanduser(stop_savepoint))
         view = ViewOptions(quiet, log, live, report, stop=StopOptions(stop_savepoint, stop_within))
         return command(*args, view=view, **rest)
 
@@ -193,11 +204,7 @@ def view_options(command: F) -> F:
             metavar="DURATION",
             help="After a signal: cancel if the last checkpoint or savepoint is not there by then; the one before counts.",
         ),
-        click.option(
-            "--stop-savepoint",
-            metavar="DIR",
-            help="A signal ends the run with a savepoint below DIR, not with a checkpoint.",
-        ),
+        STOP_SAVEPOINT,
         click.option(
             "--report",
             type=click.Path(path_type=Path, dir_okay=False),

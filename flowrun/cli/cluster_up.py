@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from flowrun.cli.arguments import STOP_SAVEPOINT, DurationType, StopOptions
 from flowrun.cli.cluster_arguments import (
     HANG_TIMEOUT,
     SECRET_FILE,
@@ -52,6 +53,15 @@ def cluster() -> None:
 @STATE
 @HANG_TIMEOUT
 @rest_address_option
+@STOP_SAVEPOINT
+@click.option(
+    "--stop-within",
+    type=DurationType(),
+    metavar="DURATION",
+    default="60s",
+    show_default=True,
+    help="How long jobs have for their last checkpoints or savepoints at the end.",
+)
 @log_options()
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 @click.pass_context
@@ -66,12 +76,15 @@ def up(
     hang_timeout_ms: int,
     rest_address: Address | None,
     token_file: Path | None,
+    stop_savepoint: str | None,
+    stop_within: int,
     quiet: bool,
     log: LogOptions,
 ) -> None:
-    """Start a job manager and task managers, and keep them until Ctrl-C.
+    """Start a job manager and task managers, and keep them until Ctrl-C, which stops each job with a last checkpoint.
 
-    Jobs are run with `flowrun run FILE --cluster HOST:PORT`. Each slot that a job is given is a process of its own.
+    A second Ctrl-C ends them at once; the checkpoints before stay. Jobs are run with `flowrun run FILE --cluster HOST:PORT`. Each slot that
+    a job is given is a process of its own.
     """
     from flowrun.cli.session import SessionOptions, run_session
     from flowrun.core.cores import usable_cores
@@ -81,14 +94,13 @@ def up(
 
     if isinstance(listen, TcpAddress) and listen.port == 0:
         raise click.BadParameter("name a port: task managers are told it before it is chosen", param_hint="--listen")
+    door, stop = door_options(rest_address, token_file), StopOptions(stop_savepoint, stop_within)
     start_log(log)
     tune_process()
     credentials = cluster_credentials(secret_file, tls, create=True)
     warm_up()
     gc.freeze()
-    session = SessionOptions(
-        listen, secret_file, tls, state, hang_timeout_ms, quiet, door_options(rest_address, token_file)
-    )
+    session = SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, quiet, door, stop)
     members = [_Member(lambda: run_session(session))]
     offered = slots or usable_cores()
     members += [_Member(lambda: _run_task_manager(listen, credentials, offered)) for _ in range(task_managers)]
@@ -109,6 +121,7 @@ class _Member:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has handlers of its own
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)  # Ctrl-C is for the parent, as the job manager stops its jobs before task managers end
             for number in _SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

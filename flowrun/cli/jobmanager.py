@@ -122,7 +122,7 @@ def jobmanager(
 
     prepare(view)
     if file is None:
-        from flowrun.cli.session import SessionOptions, run_session
+        from flowrun.cli.session import SessionOptions, of_a_cluster, run_session
 
         of_its_state = (from_savepoint, recover, standby, allow_non_restored_state)
         of_a_job = (*variables, *overrides, parallelism, reactive, *of_its_state, view.report)
@@ -131,7 +131,10 @@ def jobmanager(
             raise click.UsageError(
                 "options of a job go with FILE: without one this is a cluster; `flowrun run --cluster` has them"
             )
-        ctx.exit(run_session(SessionOptions(listen, secret_file, tls, state, hang_timeout_ms, view.quiet, view.rest)))
+        options = SessionOptions(
+            listen, secret_file, tls, state, hang_timeout_ms, view.quiet, view.rest, of_a_cluster(view.stop)
+        )
+        ctx.exit(run_session(options))
     settle_ms = _reactive_ms(settle, parallelism) if reactive else None
     _check_state(state)
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")

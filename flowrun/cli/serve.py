@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.arguments import DurationType, ViewOptions, all_overrides, compile_options, parse_assignments
+from flowrun.cli.arguments import (
+    DurationType,
+    StopOptions,
+    ViewOptions,
+    all_overrides,
+    compile_options,
+    parse_assignments,
+)
 from flowrun.cli.cluster_arguments import SECRET_FILE, TLS, ClusterOptions, listen_option
 from flowrun.cli.logs import LogOptions, log_options, start_log
 from flowrun.cli.rest_arguments import door_options, rest_address_option
@@ -131,7 +138,7 @@ def _keep(
 ) -> bool:
     """Run pipelines on a cluster until a signal comes; gives whether none failed and all were stopped."""
     from flowrun.cli.console import say
-    from flowrun.cli.served_pipelines import EndWatch, stop_jobs
+    from flowrun.cli.ending_jobs import EndWatch, stop_jobs
 
     quiet = served.view.quiet
     asked = threading.Event()
@@ -151,7 +158,8 @@ def _keep(
                 _check_runs(process)
                 watch.look()
         finally:
-            left = stop_jobs(client, stop_within_ms, quiet=quiet) if process.poll() is None else ()
+            options = StopOptions(within_ms=stop_within_ms)
+            left = stop_jobs(client, options, quiet=quiet) if process.poll() is None else ()
         watch.look()
     if left:
         names = ", ".join(f"'{job.name}'" for job in left)
@@ -172,6 +180,7 @@ def _cluster_process(
         host_and_port(cluster.addresses[0]),
         *proofs_as_words(cluster.secret_file, cluster.tls),
     ]
+    command += ["--stop-within", "0s"]  # this process has stopped the jobs then
     if door is not None:
         command += ["--rest", host_and_port(door.address)]
         command += [] if door.token_file is None else ["--token-file", str(door.token_file)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,19 +12,14 @@ from flowrun.cli.job import JobRun
 from flowrun.cli.recovering import newest_of
 from flowrun.cli.restoring import in_order_of
 from flowrun.core.record import record
-from flowrun.errors import ClusterError, Diagnostic, FlowrunError, PipelineError, StateError
+from flowrun.errors import Diagnostic, FlowrunError, PipelineError
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.projects.graph import same_name
 from flowrun.runners.projects.members import of_file, pipeline_files
 from flowrun.runners.recompiling import recompiling
 from flowrun.runners.session.client import ClusterClient
-from flowrun.runners.session.messages import JobSummary
 from flowrun.runners.workers import check_runs_elsewhere, slots_needed
-from flowrun.runtime.lifecycle import JobState
-from flowrun.runtime.rpc.error_values import error_from_value
 from flowrun.state.storage.leases import holding_leases
-
-_LOOK_S = 0.2
 
 
 @record(eq=False)
@@ -118,55 +112,3 @@ def _compile(file: Path, variables: Mapping[str, str], overrides: Mapping[str, s
         raise PipelineError.of("a pipeline in batch mode is not served", "run it: flowrun run --mode batch")
     check_runs_elsewhere(pipeline.job_graph)
     return pipeline
-
-
-class EndWatch:
-    """Says of each job of a cluster that ends how it has ended, once."""
-
-    def __init__(self, client: ClusterClient, *, quiet: bool) -> None:
-        self._client = client
-        self._quiet = quiet
-        self._told: set[str] = set()
-        self.has_failures = False
-
-    def look(self) -> None:
-        """To be called now and then. Raises ClusterError: the cluster does not answer."""
-        for job in self._client.list_jobs():
-            if not JobState(job.state).is_terminal or job.job_id in self._told:
-                continue
-            self._told.add(job.job_id)
-            progress = self._client.job(job.job_id).watch()
-            if progress.failure is not None:
-                self.has_failures = True
-                error = error_from_value(progress.failure)
-                hint = f"; {error.hint}" if isinstance(error, FlowrunError) and error.hint else ""
-                say(f"'{job.name}' failed: {getattr(error, 'message', error)}{hint}")
-            elif not self._quiet:
-                stopped_at = None if progress.result is None else progress.result.stopped_at
-                say(f"'{job.name}' {job.state if stopped_at is None else f'stopped at {stopped_at}'}")
-
-
-def stop_jobs(client: ClusterClient, within_ms: int, *, quiet: bool) -> tuple[JobSummary, ...]:
-    """Stop all jobs of a cluster, each with a last checkpoint if it takes some; gives those that still run after so many ms.
-
-    Raises:
-        ClusterError: the cluster does not answer.
-    """
-    until = time.monotonic() + within_ms / 1000
-    asked: set[str] = set()
-    told = quiet
-    while True:
-        running = tuple(job for job in client.list_jobs() if job.pid or not JobState(job.state).is_terminal)
-        if not running or time.monotonic() > until:
-            return running
-        if not told:
-            say("stopping: each job with a last checkpoint")
-            told = True
-        for job in running:
-            if job.job_id not in asked:
-                try:
-                    client.job(job.job_id).place("stop")
-                    asked.add(job.job_id)
-                except (StateError, ClusterError):
-                    pass  # it restarts, or has just ended: it is asked again as long as there is time
-        time.sleep(_LOOK_S)

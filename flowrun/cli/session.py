@@ -6,28 +6,34 @@ import gc
 import shlex
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from flowrun.cli.arguments import NO_STOP_OPTIONS, StopOptions
 from flowrun.cli.cluster_arguments import cluster_credentials, host_and_port, proofs_as_arguments
-from flowrun.cli.console import EXIT_FAILED, EXIT_OK, say
+from flowrun.cli.console import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, say
+from flowrun.cli.ending_jobs import STOP_WITHIN, EndWatch, stop_jobs
 from flowrun.cli.recovering import LeaderSilence
 from flowrun.cli.restoring import absolute_location
 from flowrun.core.record import record
+from flowrun.core.units import parse_duration_ms
 from flowrun.errors import ClusterError
 from flowrun.rest.answering import answer_request
 from flowrun.rest.dispatched import DispatcherJobs
 from flowrun.rest.doors import Door, DoorOptions, open_door
 from flowrun.rest.server import RestServer
 from flowrun.runners.registry import LOOPBACK, new_token
+from flowrun.runners.rest_requests import RestReply
 from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.job_store import JobStore
-from flowrun.runners.session.messages import RestPlace
+from flowrun.runners.session.messages import JobSummary, RestPlace
 from flowrun.runners.session.session_cluster import AnswerRequest, SessionCluster
 from flowrun.runners.session.warm_up import warm_up
+from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.address import Address, TcpAddress
 from flowrun.runtime.watchdog.leader_watch import watched_leader
 from flowrun.state.storage.leadership import Leadership
@@ -48,6 +54,7 @@ class SessionOptions:
         hang_timeout_ms: how long it may hang while others wait for the folder; 0: for ever.
         quiet: whether nothing is said of how to use it.
         rest: where the REST API listens; None: at any free port of this machine.
+        stop: how a signal ends its jobs. Those that are kept in a folder are left to the next cluster, unless a savepoint is asked for.
     """
 
     listen: Address
@@ -57,10 +64,27 @@ class SessionOptions:
     hang_timeout_ms: int
     quiet: bool
     rest: DoorOptions | None = None
+    stop: StopOptions = NO_STOP_OPTIONS
+
+
+def of_a_cluster(stop: StopOptions) -> StopOptions:
+    """How the jobs of a cluster end: there is a limit of time, as a job without slots would never stop."""
+    return stop if stop.within_ms is not None else replace(stop, within_ms=parse_duration_ms(STOP_WITHIN))
+
+
+@record(eq=False)
+class _Within:
+    """Asks the REST API of a cluster of this process."""
+
+    answer: AnswerRequest
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> RestReply:
+        """See `RestRequests`."""
+        return self.answer(method, path, body)
 
 
 def run_session(options: SessionOptions) -> int:
-    """Run a cluster until SIGINT, SIGTERM or SIGHUP; gives the exit code.
+    """Run a cluster until SIGINT, SIGTERM or SIGHUP, which ends its jobs, too; gives the exit code.
 
     Raises:
         ClusterError: the address or the secret cannot be used, or the cluster can start no process any more.
@@ -68,9 +92,11 @@ def run_session(options: SessionOptions) -> int:
     credentials = cluster_credentials(options.secret_file, options.tls, create=True)
     warm_up()
     gc.freeze()  # a collection in a job's process would write to every page that holds objects, and so copy it
-    asked = threading.Event()
+    asked, asked_again = threading.Event(), threading.Event()
 
-    def end(_number: int, _frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
+        if asked.is_set() and number != signal.SIGHUP:  # a terminal that is closed may send several of them
+            asked_again.set()
         asked.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -95,12 +121,31 @@ def run_session(options: SessionOptions) -> int:
         while not asked.wait(_LOOK_S):
             if cluster.wait(0):
                 raise ClusterError("the process that starts jobs was ended from outside: the cluster ends, too")
-        running = [job for job in cluster.dispatcher.list_jobs() if job.pid]
+        return _end_jobs(cluster.dispatcher, options, is_kept=store is not None, is_enough=asked_again.is_set)
+
+
+def _end_jobs(dispatcher: Dispatcher, options: SessionOptions, *, is_kept: bool, is_enough: Callable[[], bool]) -> int:
+    """What becomes of the jobs of a cluster that is about to end; gives its exit code, which is that of a run that is interrupted."""
+    jobs = dispatcher.list_jobs()
+    running = [job for job in jobs if job.pid or not JobState(job.state).is_terminal]
+    if is_kept and options.stop.savepoint is None:
         if running:
-            names = ", ".join(f"'{job.name}'" for job in running)
-            becomes = "their last checkpoints stay" if store is None else "they go on when it is started again"
-            say(f"ended with the cluster; {becomes}: {names}")
-    return EXIT_FAILED if running and store is None else EXIT_OK
+            say(f"ended with the cluster; they go on when it is started again: {_names(running)}")
+        return EXIT_OK
+    if not running:
+        return EXIT_OK
+    requests = _Within(_answering(dispatcher))
+    ids = {job.job_id for job in running}
+    watch = EndWatch(requests, quiet=options.quiet, known=[job.job_id for job in jobs if job.job_id not in ids])
+    left = stop_jobs(requests, options.stop, quiet=options.quiet, is_enough=is_enough)
+    watch.look()
+    if left:
+        say(f"did not stop in time, so their last checkpoints stay: {_names(left)}")
+    return EXIT_FAILED if watch.has_failures else EXIT_INTERRUPTED
+
+
+def _names(jobs: Iterable[JobSummary]) -> str:
+    return ", ".join(f"'{job.name}'" for job in jobs)
 
 
 def _await_lead(leadership: Leadership, asked: threading.Event, options: SessionOptions) -> bool:

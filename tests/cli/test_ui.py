@@ -7,8 +7,10 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
+import click
 import pytest
 
+from flowrun.cli.main import cli
 from flowrun.rest.doors import Door
 from tests.end_to_end.conftest import Command
 from tests.rest.asking import Api
@@ -99,3 +101,59 @@ def test_a_door_knows_its_own_names() -> None:
         door = Door(listener, "::1", "t")
         assert door.url == f"http://[::1]:{port}/"
         assert door.hosts == {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
+
+
+SERVING = {
+    "run": ("run", "small.yaml"),
+    "resume": ("resume", "--from-savepoint", "saved"),
+    "jobmanager": ("jobmanager", "--listen", "127.0.0.1:0"),
+    "cluster up": ("cluster", "up", "--listen", "127.0.0.1:1"),
+    "serve": ("serve", ".", "--listen", "127.0.0.1:1"),
+}
+"""Commands that serve the REST API, with what they need besides."""
+
+
+def commands_with(option: str) -> set[str]:
+    found: set[str] = set()
+    waiting: list[tuple[str, click.Command]] = [("", cli)]
+    while waiting:
+        name, command = waiting.pop()
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for part in command.list_commands(context):
+                below = command.get_command(context, part)
+                assert below is not None
+                waiting.append((f"{name} {part}".strip(), below))
+        elif any(option in parameter.opts for parameter in command.params):
+            found.add(name)
+    return found
+
+
+def test_all_commands_that_serve_the_rest_api_are_known_here() -> None:
+    assert commands_with("--rest") == set(SERVING)
+
+
+@pytest.mark.parametrize("command", SERVING)
+@pytest.mark.parametrize(
+    ("proofs", "missing"),
+    [
+        ((), "without --token-file FILE and --tls FOLDER"),
+        (("--token-file", "token"), "without --tls FOLDER"),
+        (("--tls", "certificates"), "without --token-file FILE"),
+    ],
+)
+def test_no_command_listens_beyond_this_machine_without_token_and_tls(
+    flowrun: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    proofs: tuple[str, ...],
+    missing: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLOWRUN_CLUSTER_SECRET_FILE", str(tmp_path / "secret"))
+    (tmp_path / "small.yaml").write_text(PIPELINE)
+    for place in ("0.0.0.0:0", "[::]:0", "192.0.2.1:8081", "somewhere.example:8081"):
+        outcome = flowrun(*SERVING[command], "--rest", place, *proofs)
+        assert (outcome.code, missing in outcome.err) == (2, True), outcome.err
+    assert not (tmp_path / "secret").exists(), "nothing has been begun"

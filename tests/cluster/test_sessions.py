@@ -296,11 +296,16 @@ def is_listening(cluster: Session) -> bool:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_cluster_on_one_machine_is_started_and_ended_by_one_command(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "ending"),
+    [(signal.SIGINT, ()), (signal.SIGTERM, ("--stop-savepoint", "saved")), (signal.SIGKILL, ())],
+)
+def test_a_cluster_on_one_machine_is_started_and_ended_by_one_command(
+    tmp_path: Path, number: signal.Signals, ending: tuple[str, ...]
+) -> None:
     place, secret = f"127.0.0.1:{free_port()}", tmp_path / "secret"
     starting = ("cluster", "up", "--task-managers", 2, "--slots", 2, "--listen", place, "--secret-file", secret)
-    with started(*starting, cwd=tmp_path) as up:
+    with started(*starting, *ending, cwd=tmp_path) as up:
         cluster = Session(tmp_path, up, [], ("--cluster", place, "--secret-file", str(secret)))
         wait_for(lambda: secret.exists() and is_listening(cluster), up)
         numbers(tmp_path / "small", "small", parallelism=4)
@@ -309,12 +314,21 @@ def test_a_cluster_on_one_machine_is_started_and_ended_by_one_command(tmp_path: 
         file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
         cluster.flowrun("run", file, "--detach")
         wait_for(lambda: complete(tmp_path, 1), up)
+        if number is not signal.SIGKILL:
+            cluster.flowrun("run", numbers(tmp_path / "big", "big", parallelism=5), "--detach")  # it waits for slots
         below = cluster.processes()
         up.send_signal(number)
-        _, said = up.communicate(timeout=20)
+        _, said = up.communicate(timeout=40)
         if number is not signal.SIGKILL:
-            assert "ended with the cluster; their last checkpoints stay: 'counted'" in said
+            assert up.returncode == 130
+            assert "'big' canceled" in said
+            place = said.split("'counted' stopped at ")[1].split()[0]
+            assert Path(place).parent == tmp_path / ("saved" if ending else "state/counted")
         assert all_gone(below)
+    if ending:
+        with started("resume", "--from-savepoint", place, *FASTER, "--no-live", cwd=tmp_path) as resumed:
+            assert resumed.wait(60) == 0
+        check_counts(tmp_path, 100_000)
 
 
 @pytest.mark.exhaustive

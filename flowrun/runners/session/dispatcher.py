@@ -173,7 +173,8 @@ class Dispatcher:
                 described = None
             if isinstance(described, dict):
                 return {**described, "started_ms": job.started_ms}
-        return job.description if job.description is not None else job.outline()
+        last = job.description
+        return {**last, "pid": job.pid} if isinstance(last, dict) else job.outline()  # its process may be gone since
 
     def job_details(self, job_id: str) -> JobDetails:
         """A job in full, now or at its end. Raises ClusterError: it is unknown, or its process cannot be reached."""

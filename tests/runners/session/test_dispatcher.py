@@ -117,7 +117,7 @@ def test_a_job_goes_from_its_submission_to_its_end() -> None:
     assert isinstance(late, dict)
     assert late["state"] == "failed"
     assert world.dispatcher.answer_order(job_id, "unknown") is None
-    assert world.dispatcher.describe_job(job_id) == {"rows_read": 9}
+    assert world.dispatcher.describe_job(job_id) == {"rows_read": 9, "pid": world.dispatcher.list_jobs()[0].pid}
     assert world.dispatcher.watch_job(job_id).status.job_id == job_id
     with pytest.raises(ClusterError, match="is over"):
         world.dispatcher.place_order(job_id, Order("cancel"))
@@ -163,7 +163,7 @@ def test_another_dispatcher_goes_on_with_what_is_kept(tmp_path: Path) -> None:
     after.dispatcher.recover()
     assert [after.state(job_id) for job_id in (over, running, secret)] == ["finished", "created", "failed"]
     assert after.spawned == [JobProcess(running, 1)]
-    assert after.dispatcher.describe_job(over) == {"rows_read": 9}
+    assert after.dispatcher.describe_job(over) == {"rows_read": 9, "pid": 0}, "its process is gone"
     order = after.dispatcher.fetch_job(JobProcess(running, 1))
     assert order.since_ms is not None
     assert (order.submission.text, order.submission.fingerprint) == (rescaled, "e" * 64)
