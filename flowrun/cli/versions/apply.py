@@ -53,6 +53,14 @@ if TYPE_CHECKING:
     metavar="DURATION",
     help="With --shadow: for how long rows are recorded.",
 )
+@click.option(
+    "--keep-savepoints",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Of how many upgrades of the job the savepoints are kept; older ones that `flowrun apply` took are deleted.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--continue", "goes_on", is_flag=True, help="Finish, or undo, an apply that was interrupted.")
@@ -71,6 +79,7 @@ def apply(
     number: int | None,
     shadow: bool,
     shadow_for: int,
+    keep_savepoints: int,
     dry_run: bool,
     yes: bool,
     goes_on: bool,
@@ -111,6 +120,7 @@ def apply(
         healthy_within,
         healthy_for,
         allow_non_restored_state,
+        keep_savepoints,
         shadow_for if shadow else None,
     )
     stack = ctx.with_resource(ExitStack())

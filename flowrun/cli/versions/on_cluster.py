@@ -9,7 +9,6 @@ from dataclasses import replace
 from flowrun.cli.cluster_arguments import ClusterOptions
 from flowrun.cli.console import say
 from flowrun.cli.supervising import begin_trial, ended_with
-from flowrun.cli.versions.following import report
 from flowrun.core.clock import SystemClock
 from flowrun.errors import FlowrunError
 from flowrun.runners.session.client import ClusterClient
@@ -26,8 +25,8 @@ from flowrun.state.storage.names import job_slug
 _LOOK_MS = 200
 
 
-def finish_on_cluster(cluster: ClusterOptions, history: VersionHistory, variables: Mapping[str, str]) -> int:
-    """Bring an upgrade whose old version was stopped, or lost, to its end; gives the exit code.
+def finish_on_cluster(cluster: ClusterOptions, history: VersionHistory, variables: Mapping[str, str]) -> Upgrade:
+    """Bring an upgrade whose old version was stopped, or lost, to its end; gives it as it is then.
 
     Args:
         cluster: that the job runs on.
@@ -35,11 +34,11 @@ def finish_on_cluster(cluster: ClusterOptions, history: VersionHistory, variable
         variables: values by name; those that are not kept are taken from there.
 
     Raises:
-        StateError: the new version was not accepted.
+        StateError: the record of it cannot be read or written.
         ClusterError: the cluster cannot be reached; the upgrade can be gone on with later.
     """
     with cluster.client() as client:
-        return report(_Steps(client, history, variables).run())
+        return _Steps(client, history, variables).run()
 
 
 class _Steps:

@@ -35,6 +35,7 @@ from flowrun.runners.versions.history import VersionHistory
 from flowrun.runners.versions.making import modules_of_version
 from flowrun.runners.versions.planning import UpgradePlan, newest_state, plan_upgrade, running_version
 from flowrun.runners.versions.records import HealthRules, Outcome, Phase, PipelineVersion, Upgrade
+from flowrun.runners.versions.savepoints import forget_savepoints
 from flowrun.runtime.cluster.job_files import users_cache
 from flowrun.runtime.lifecycle import JobState
 from flowrun.state.storage.names import job_slug
@@ -65,6 +66,7 @@ class UpgradeRequest:
         within_ms: see `HealthRules`.
         steady_ms: see `HealthRules`.
         allow_non_restored: whether state of operators that the new version no longer has is dropped.
+        keep_savepoints: of how many upgrades the savepoints are kept.
         shadow_ms: for how long rows are recorded, over which both versions are compared first; None: they are not.
     """
 
@@ -77,6 +79,7 @@ class UpgradeRequest:
     within_ms: int
     steady_ms: int
     allow_non_restored: bool
+    keep_savepoints: int
     shadow_ms: int | None = None
 
 
@@ -372,8 +375,19 @@ def _finish(
     if request.cluster is not None:
         from flowrun.cli.versions.on_cluster import finish_on_cluster
 
-        return finish_on_cluster(request.cluster, history, {**request.variables, **secrets})
-    decided = follow(history, SystemClock())
-    if decided is not None:
-        return report(decided)
-    return take_over(history, {**request.variables, **secrets}, _VIEW, release)
+        decided = finish_on_cluster(request.cluster, history, {**request.variables, **secrets})
+    else:
+        followed = follow(history, SystemClock())
+        if followed is None:
+            return take_over(history, {**request.variables, **secrets}, _VIEW, release)
+        decided = followed
+    if decided.phase in (Phase.ACCEPTED, Phase.WENT_BACK):
+        _forget_savepoints(history, request.keep_savepoints)
+    return report(decided)
+
+
+def _forget_savepoints(history: VersionHistory, keep: int) -> None:
+    try:
+        forget_savepoints(history, keep)
+    except StateError as error:  # what matters is done, and the next upgrade tries again
+        say(f"warning: old savepoints of upgrades stay: {error.message}")
