@@ -29,7 +29,7 @@ CREATE TABLE customers (
   'url' = 'jdbc:postgresql://${POSTGRES_HOST:-localhost}:${POSTGRES_PORT:-5432}/${POSTGRES_DATABASE:-shop}',
   'table-name' = 'customers',
   'username' = '${POSTGRES_USER:-flowrun}',
-  'password' = '${POSTGRES_PASSWORD:-flowrun}',
+  'password' = '${POSTGRES_PASSWORD:-a-password-of-your-own}',
   'lookup.cache' = 'PARTIAL',
   'lookup.partial-cache.max-rows' = '10000',
   'lookup.partial-cache.expire-after-write' = '1 min'
@@ -47,7 +47,7 @@ CREATE TABLE customer_changes (
   'database-name' = '${POSTGRES_DATABASE:-shop}',
   'table-name' = 'customers',
   'username' = '${POSTGRES_USER:-flowrun}',
-  'password' = '${POSTGRES_PASSWORD:-flowrun}',
+  'password' = '${POSTGRES_PASSWORD:-a-password-of-your-own}',
   'slot.name' = 'kafka_to_postgres'
 );
 
@@ -62,7 +62,7 @@ CREATE TABLE revenue (
   'url' = 'jdbc:postgresql://${POSTGRES_HOST:-localhost}:${POSTGRES_PORT:-5432}/${POSTGRES_DATABASE:-shop}',
   'table-name' = 'revenue',
   'username' = '${POSTGRES_USER:-flowrun}',
-  'password' = '${POSTGRES_PASSWORD:-flowrun}',
+  'password' = '${POSTGRES_PASSWORD:-a-password-of-your-own}',
   'sink.delivery-guarantee' = 'exactly-once'
 );
 

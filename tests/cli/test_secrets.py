@@ -108,3 +108,12 @@ def test_logs_are_masked(flowrun: Command, project: Path, caplog: pytest.LogCapt
     logging.getLogger("flowrun").warning("it says %s", SECRET)
     done = flowrun("run", "good.yaml", "--var", f"PW={SECRET}", "--log-level", "debug")
     assert SECRET not in done.err
+
+
+@pytest.mark.parametrize("name", ["kafka_to_postgres.sql", "kafka_to_postgres.yaml"])
+def test_secrets_of_examples_are_no_words_of_ordinary_texts(flowrun: Command, name: str) -> None:
+    done = flowrun("validate", Path(__file__).parents[2] / "pipelines" / name)
+    assert done.code == 0, done.err
+    ordinary = f"flowrun resume {name} --from-savepoint saved: the user flowrun has no such password"
+    assert masked(ordinary) == ordinary
+    assert masked("a-password-of-your-own") == "***"
