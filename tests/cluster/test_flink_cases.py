@@ -15,7 +15,7 @@ pytestmark = needs_shared(CASES and EXPECTED)
 
 
 @pytest.mark.parametrize(("parallelism", "batch_rows"), everyday([(2, 7), (3, None)], 2))
-@pytest.mark.parametrize("case", everyday(CASES, 13, ci=3), ids=lambda p: p.stem)
+@pytest.mark.parametrize("case", everyday(CASES, 13, ci=5), ids=lambda p: p.stem)
 def test_gives_what_flink_gave(case: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     wanted = json.loads(case.with_suffix(".json").read_text())
     variables = {"DATA": SHARED / "sqlsuite" / "data", "OUT": tmp_path}

@@ -113,7 +113,7 @@ def test_a_job_without_checkpoints_is_not_rescaled(tmp_path: Path) -> None:
         assert "it takes no checkpoints" in said
 
 
-@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(6)], 6))
+@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(6)], 6, ci=3))
 @pytest.mark.exhaustive
 def test_kills_between_rescalings_cost_no_row(tmp_path: Path, seed: int, unaligned: bool) -> None:
     chance = random.Random(seed)

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -179,8 +180,9 @@ COMMITTING = "between pre-commit and commit"
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("fate", in_ci(FATES, 3))
-@pytest.mark.parametrize("drain", [False, True])
-@pytest.mark.parametrize("phase", ["upload", "after acknowledge", COMMITTING])
+@pytest.mark.parametrize(
+    ("drain", "phase"), in_ci(product([False, True], ["upload", "after acknowledge", COMMITTING]), 2)
+)
 def test_a_worker_while_the_job_is_stopped(tmp_path: Path, phase: str, drain: bool, fate: str) -> None:
     """Only the savepoint with which the job is stopped comes to the phase: there is no checkpoint before it.
 

@@ -44,7 +44,7 @@ def newest(folder: Path) -> int:
     return int(found[-1].name.removeprefix("chk-")) if found else 0
 
 
-@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(12)], 12))
+@pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(12)], 12, ci=5))
 def test_workers_that_are_killed_are_replaced_and_every_row_counts_once(
     tmp_path: Path, seed: int, unaligned: bool
 ) -> None:
@@ -185,7 +185,7 @@ def test_what_functions_print_comes_out_line_by_line_and_all_of_it(tmp_path: Pat
     assert run.stdout == 2000 * (line + end)
 
 
-@pytest.mark.parametrize("seed", everyday(range(8), 8))
+@pytest.mark.parametrize("seed", everyday(range(8), 8, ci=3))
 @pytest.mark.exhaustive
 def test_stages_of_batch_mode_survive_a_worker(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -201,7 +201,7 @@ def test_stages_of_batch_mode_survive_a_worker(tmp_path: Path, seed: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("seed", "how"), everyday([(n, how) for n in range(4) for how in ("", "--drain", "--savepoint=sp")], 12)
+    ("seed", "how"), everyday([(n, how) for n in range(4) for how in ("", "--drain", "--savepoint=sp")], 12, ci=5)
 )
 @pytest.mark.exhaustive
 def test_a_worker_that_dies_while_the_job_is_stopped_costs_nothing(

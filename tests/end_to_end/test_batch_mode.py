@@ -116,7 +116,7 @@ def to_memory(query: str) -> str:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("seed", everyday(range(8), 8, ci=2))
+@pytest.mark.parametrize("seed", everyday(range(8), 8, ci=4))
 def test_a_query_gives_what_the_stream_amounts_to(tmp_path: Path, name: str, seed: int) -> None:
     rng = random.Random(f"{name} {seed}")
     for table, value in (("a", "n"), ("b", "m")):

@@ -162,9 +162,9 @@ WINDOWS = [
 
 @pytest.mark.parametrize(
     ("window", "trigger", "punctuated", "parallelism"),
-    everyday([(*window, *more) for window, more in product(WINDOWS, product([True, False], [1, 2]))], 3),
+    everyday([(*window, *more) for window, more in product(WINDOWS, product([True, False], [1, 2]))], 3, ci=2),
 )
-@pytest.mark.parametrize("seed", everyday(range(10), 10, ci=2))
+@pytest.mark.parametrize("seed", everyday(range(10), 10, ci=4))
 def test_early_firings_see_the_same_rows(
     tmp_path: Path, seed: int, window: dict[str, Any], trigger: dict[str, Any], punctuated: bool, parallelism: int
 ) -> None:
@@ -186,7 +186,7 @@ def test_early_firings_see_the_same_rows(
 
 
 @pytest.mark.parametrize("punctuated", [True, False])
-@pytest.mark.parametrize("seed", everyday(range(10), 10))
+@pytest.mark.parametrize("seed", everyday(range(10), 10, ci=2))
 def test_timers_behind_what_timers_and_windows_send(tmp_path: Path, seed: int, punctuated: bool) -> None:
     rng = random.Random(seed)
     rows, delay = make_rows(rng, rng.choice((60, 400))), rng.choice((0, 20))
@@ -215,7 +215,7 @@ COUNTED = {
 
 
 @pytest.mark.parametrize(("punctuated", "chaining"), everyday(product([True, False], ["true", "false"]), 3))
-@pytest.mark.parametrize("seed", everyday(range(20), 20, ci=2))
+@pytest.mark.parametrize("seed", everyday(range(20), 20, ci=4))
 def test_windows_drop_the_same_rows_behind_and_beside_functions(
     tmp_path: Path, seed: int, punctuated: bool, chaining: str
 ) -> None:

@@ -47,7 +47,7 @@ def folding() -> ModuleType:
 
 if SUITE.exists():
 
-    @pytest.mark.parametrize(("case", "parallelism", "batch_rows"), everyday(RUNS, 10, ci=3))
+    @pytest.mark.parametrize(("case", "parallelism", "batch_rows"), everyday(RUNS, 10, ci=5))
     @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the suite's script leaves closing files to the interpreter
     def test_rows_equal_those_of_flink(tmp_path: Path, case: str, parallelism: int, batch_rows: int) -> None:
         run_file(

@@ -14,8 +14,8 @@ from tests.slices import everyday
 
 
 @pytest.mark.parametrize("alignment", everyday(["unaligned", "aligned"], 2))
-@pytest.mark.parametrize("restored_at", everyday([3, 2, 1], 3))
-@pytest.mark.parametrize("case", everyday(CASES, 16, ci=3))
+@pytest.mark.parametrize("restored_at", everyday([3, 2, 1], 3, ci=2))
+@pytest.mark.parametrize("case", everyday(CASES, 16, ci=4))
 def test_a_killed_job_goes_on_as_if_nothing_had_happened(
     tmp_path: Path, case: str, restored_at: int, alignment: str
 ) -> None:

@@ -16,7 +16,7 @@ from tests.slices import everyday
 ROWS = 30_000
 
 
-@pytest.mark.parametrize("phase", everyday(PHASES, 10))
+@pytest.mark.parametrize("phase", everyday(PHASES, 10, ci=2))
 def test_a_process_that_dies(tmp_path: Path, phase: str) -> None:
     file = write_pipeline(tmp_path, rows=ROWS, rate=25_000, unaligned=False, interval="100ms")
     rng = random.Random(zlib.crc32(phase.encode()))

@@ -28,7 +28,7 @@ RESTARTS = "  restart: {strategy: fixed_delay, attempts: 50, delay: 0s}\n"
 
 
 @pytest.mark.parametrize("alignment", in_ci(["unaligned", "aligned"], 2))
-@pytest.mark.parametrize("case", in_ci(CASES, 2))
+@pytest.mark.parametrize("case", in_ci(CASES, 3))
 @pytest.mark.exhaustive
 def test_a_job_that_is_rescaled_goes_on_as_if_nothing_had_happened(tmp_path: Path, case: str, alignment: str) -> None:
     compare(tmp_path, case, zlib.crc32(f"{case}{alignment}".encode()), unaligned=alignment == "unaligned")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.everyday
 
 
 @pytest.mark.usefixtures("shuffled")
-@pytest.mark.parametrize("case", everyday(OWN, 200, ci=5), ids=lambda p: p.stem)
+@pytest.mark.parametrize("case", everyday(OWN, 200, ci=8), ids=lambda p: p.stem)
 def test_our_scripts(case: Path, spark: SparkSession, tmp_path: Path) -> None:
     variables = {"OUT": str(tmp_path)}
     if "${DATA}" in case.read_text():
@@ -40,7 +40,7 @@ def test_our_scripts(case: Path, spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shuffled")
 @needs_shared(SUITE)
-@pytest.mark.parametrize("case", everyday([*SUITE, *YAML], 80, ci=2), ids=lambda p: p.name)
+@pytest.mark.parametrize("case", everyday([*SUITE, *YAML], 80, ci=3), ids=lambda p: p.name)
 def test_the_shared_suite(case: Path, spark: SparkSession, tmp_path: Path) -> None:
     recorded = SHARED / "sqlsuite" / "cases" / f"{case.stem}.json"
     wanted: dict[str, Any] = json.loads(recorded.read_text())
@@ -50,7 +50,7 @@ def test_the_shared_suite(case: Path, spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("shuffled")
-@pytest.mark.parametrize("expected", everyday(EXPECTED, 21, ci=2), ids=lambda p: p.stem)
+@pytest.mark.parametrize("expected", everyday(EXPECTED, 21, ci=4), ids=lambda p: p.stem)
 def test_nexmark(expected: Path, spark: SparkSession, tmp_path: Path) -> None:
     events = SHARED / "nexmark" / "events.json"
     sides = SHARED / "nexmark" / "side_input.csv"

@@ -15,12 +15,12 @@ SEEDS = 24
 SOAK_SEEDS = 2000
 
 
-@pytest.mark.parametrize("seed", everyday(range(SEEDS), 12))
+@pytest.mark.parametrize("seed", everyday(range(SEEDS), 12, ci=2))
 def test_the_stream_ends_with_what_a_database_answers(seed: int, tmp_path: Path) -> None:
     test_random_queries.check(seed, tmp_path, SHAPES[seed % len(SHAPES)])
 
 
-@pytest.mark.parametrize("seed", everyday(range(len(SHAPES)), 8))
+@pytest.mark.parametrize("seed", everyday(range(len(SHAPES)), 8, ci=2))
 def test_goes_on_from_a_checkpoint_at_another_parallelism(seed: int, tmp_path: Path) -> None:
     test_recovery.check(seed, tmp_path, unaligned=False, shape=SHAPES[seed])
 

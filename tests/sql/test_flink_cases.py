@@ -27,7 +27,7 @@ EXPECTED = sorted((SHARED / "nexmark" / "expected").glob("*.json"), key=lambda p
 pytestmark = needs_shared(CASES and EXPECTED)
 
 
-@pytest.mark.parametrize(("parallelism", "batch_rows"), everyday([(3, 7), (1, None), (3, None), (1, 1)], 4))
+@pytest.mark.parametrize(("parallelism", "batch_rows"), everyday([(3, 7), (1, None), (3, None), (1, 1)], 4, ci=2))
 @pytest.mark.parametrize("case", everyday(CASES, 10, ci=2), ids=lambda p: p.stem)
 def test_gives_what_flink_gave(case: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     wanted = json.loads(case.with_suffix(".json").read_text())
@@ -41,7 +41,7 @@ def test_gives_what_flink_gave(case: Path, parallelism: int, batch_rows: int | N
         assert int(found[1]) <= wanted["changes"], "more change records than Flink sent"
 
 
-@pytest.mark.parametrize("expected", everyday(EXPECTED, 6), ids=lambda p: p.stem)
+@pytest.mark.parametrize("expected", everyday(EXPECTED, 6, ci=2), ids=lambda p: p.stem)
 @pytest.mark.parametrize(("parallelism", "batch_rows"), everyday([(2, None), (3, 97)], 2))
 def test_nexmark(expected: Path, parallelism: int, batch_rows: int | None, tmp_path: Path) -> None:
     script = ROOT / "pipelines" / "nexmark" / f"{expected.stem}.sql"

@@ -14,7 +14,7 @@ import pytest
 from flowrun.plan.explain import plan_text
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.embedded import run_embedded
-from tests.slices import everyday
+from tests.slices import everyday, in_ci
 from tests.sql.random_queries import A, B, Generator, Query
 from tests.sql.random_tables import Column
 from tests.sql.test_random_queries import Asked, ask
@@ -24,7 +24,7 @@ MOST = 5
 """Tables of a query. Each is one of its own, so that each has a size of its own."""
 
 
-@pytest.mark.parametrize("seed", everyday(range(SEEDS), 8, ci=2))
+@pytest.mark.parametrize("seed", everyday(range(SEEDS), 8, ci=4))
 def test_joins_answer_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
     asked = ask(seed, tmp_path, chained)
     for number, sizes in enumerate([{}, *different_orders(asked)]):
@@ -33,7 +33,7 @@ def test_joins_answer_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
         replace(asked, output=output).check_answer(str(sizes))
 
 
-@pytest.mark.parametrize(("seeds", "least"), everyday([(6, 1), (16, 6)], 2))
+@pytest.mark.parametrize(("seeds", "least"), in_ci([(6, 1), (16, 6)], 2))
 @pytest.mark.exhaustive
 def test_many_of_them_move(seeds: int, least: int, tmp_path: Path) -> None:
     """Else the test above compares nothing."""

@@ -48,13 +48,13 @@ WindowTableFunction SessionWindow / WindowTableFunction TumblingWindow
 """
 
 
-@pytest.mark.parametrize("seed", everyday([*SEEDS, *ADDED_SEEDS, *KEYED_SEEDS], 16, ci=2))
+@pytest.mark.parametrize("seed", everyday([*SEEDS, *ADDED_SEEDS, *KEYED_SEEDS], 16, ci=4))
 def test_goes_on_as_if_nothing_had_happened(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, unaligned=False)
 
 
 @pytest.mark.parametrize(
-    "seed", everyday([*range(10_000, 10_000 + UNALIGNED), *range(KEYED + 10, KEYED + 14)], 16, ci=2)
+    "seed", everyday([*range(10_000, 10_000 + UNALIGNED), *range(KEYED + 10, KEYED + 14)], 16, ci=4)
 )
 def test_goes_on_with_rows_that_were_in_flight(seed: int, tmp_path: Path) -> None:
     check(seed, tmp_path, unaligned=True)

@@ -28,7 +28,7 @@ BOTH = f"{QUERY.format(first='MIN')} UNION ALL {QUERY.format(first='MAX')}"
 
 
 @pytest.mark.parametrize("action", ["ERROR", "NOTHING"])
-@pytest.mark.parametrize("seed", everyday(range(12), 6))
+@pytest.mark.parametrize("seed", everyday(range(12), 6, ci=2))
 def test_goes_on_as_if_nothing_had_happened(seed: int, action: str, tmp_path: Path) -> None:
     chance = random.Random(seed)
     tables = random_tables(chance, 150)

@@ -52,7 +52,8 @@ def test_the_shared_suite(part: int, tmp_path: Path) -> None:
 
 
 @needs_shared(CASES and EXPECTED)
-@pytest.mark.parametrize("part", in_ci(range(PARTS), PARTS))
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(PARTS))
 def test_nexmark(part: int, tmp_path: Path) -> None:
     queries = EXPECTED[part::PARTS]
     inputs = {"EVENTS": SHARED / "nexmark" / "events.json", "SIDE_INPUT": SHARED / "nexmark" / "side_input.csv"}

@@ -127,7 +127,8 @@ def by_key(rows: list[Any], mode: OutputMode) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "merging", "lateness", "cuts"), everyday(product(OutputMode, [False, True], [0, 20], [1, 7, 1000]), 5)
+    ("mode", "merging", "lateness", "cuts"),
+    everyday(product(OutputMode, [False, True], [0, 20], [1, 7, 1000]), 5, ci=2),
 )
 def test_results_are_taken_in_one_by_one(
     mode: OutputMode, merging: bool, lateness: int, cuts: int, monkeypatch: pytest.MonkeyPatch
