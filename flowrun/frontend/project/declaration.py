@@ -81,7 +81,8 @@ PROJECT = RecordSpec(
         KeySpec(
             "sources",
             MapValue(RecordValue(SOURCE), NODE_NAME, partial=True),
-            "Sources that pipelines in YAML may read without a declaration of their own.",
+            "Sources that pipelines may read without a declaration of their own. A script reads them as tables; what SQL has no words for, "
+            "such as a `uid` or a watermark of another type than `bounded` and `source`, is an error there.",
         ),
         KeySpec(
             "tables",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flowrun.connectors.filesystem.table_path import allowing_missing
+from flowrun.core.row_errors import OnError
 from flowrun.errors import PipelineError
 from flowrun.frontend.pipeline import LoadedPipeline, load_pipeline
 from flowrun.frontend.project.files import project_around
@@ -296,3 +297,107 @@ def test_a_project_of_another_user_is_refused(root: Path) -> None:
         load(root, "p.yaml", YAML)
     os.chown(root / "pipelines", 12_345, 12_345)
     load(root, "p.yaml", YAML)
+
+
+SOURCES = """
+variables: {SECRET: '${secret:env:KEY}'}
+sources:
+  clicks:
+    connector: filesystem
+    format: json
+    path: data/it's
+    json: {ignore-parse-errors: true}
+    schema: {user id: BIGINT, price: "DECIMAL(10, 2)", at: TIMESTAMP(3)}
+    computed: {twice: price * 2}
+    watermark: {column: at, delay: 1500ms, idle_timeout: 10s}
+    primary_key: [user id]
+    parallelism: 1
+    on_error: {mode: skip}
+  stored: {connector: jdbc, url: 'jdbc:postgresql://h/d', table-name: t, username: u, password: '${SECRET}', schema: {a: INT}}
+  parts: {connector: filesystem, format: json, path: data, schema: {a: INT, day: DATE}, partition_by: day}
+  events: {connector: nexmark, watermark: {column: dateTime, type: source}}
+  odd: {connector: datagen, uid: mine, schema: {t: TIMESTAMP(3)}, watermark: {column: t, type: monotonous}}
+  timed: {connector: datagen, schema: {t: TIMESTAMP(3)}, watermark: {time: t}}
+"""
+
+
+@pytest.fixture
+def with_sources(root: Path) -> Path:
+    (root / "flowrun.yaml").write_text(SOURCES)
+    return root
+
+
+def the_scan(loaded: LoadedPipeline) -> Scan:
+    (scan,) = (n for n in walk_plan(loaded.plan) if isinstance(n, Scan))
+    return scan
+
+
+def test_scripts_read_the_sources_of_the_project_as_pipelines_in_yaml_do(with_sources: Path) -> None:
+    of_script = the_scan(load(with_sources, "p.sql", "SELECT * FROM clicks"))
+    of_yaml = the_scan(load(with_sources, "p.yaml", "sinks: {out: {from: clicks, connector: print}}"))
+    assert (of_script.schema.names, of_script.schema.types) == (of_yaml.schema.names, of_yaml.schema.types)
+    assert of_script.projections == of_yaml.projections
+    assert (of_script.table.connector, of_script.table.format) == (of_yaml.table.connector, of_yaml.table.format)
+    assert dict(of_script.table.options) == dict(of_yaml.table.options)
+    assert of_script.table.primary_key == of_yaml.table.primary_key == ("user id",)
+    marks = of_script.watermark, of_yaml.watermark
+    assert all(m is not None and (m.delay_ms, m.idle_timeout_ms, m.column) == (1500, 10_000, "at") for m in marks)
+    hints = of_script.hints, of_yaml.hints
+    assert all((h.parallelism, h.on_error) == (1, OnError.SKIP) for h in hints)
+    assert of_script.hints.location is not None
+    assert (of_script.hints.location.file, of_script.hints.location.line) == ("flowrun.yaml", 4)
+
+
+def test_partitions_and_watermarks_of_sources_reach_scripts(with_sources: Path) -> None:
+    assert the_scan(load(with_sources, "p.sql", "SELECT * FROM parts")).table.partition_keys == ("day",)
+
+
+def test_secrets_of_sources_stay_secrets_in_scripts(with_sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PipelineError) as error:
+        load(with_sources, "p.sql", "SELECT * FROM stored")
+    assert "the secret's environment variable 'KEY' is not set" in str(error.value)
+    monkeypatch.setenv("KEY", "hush-hush")
+    file = with_sources / "pipelines" / "p.sql"
+    assert the_scan(load_pipeline(file)).table.secret_options >= {"password"}
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("odd", [("18:29", "the key 'uid'"), ("18:96", "a watermark of type 'monotonous'")]),
+        ("timed", [("19:69", "an event time that is no column")]),
+    ],
+)
+def test_what_sql_has_no_words_for_is_said_where_it_stands(
+    with_sources: Path, source: str, says: list[tuple[str, str]]
+) -> None:
+    with pytest.raises(PipelineError) as error:
+        load(with_sources, "p.sql", f"SELECT t FROM {source}")
+    found = [
+        d.render().split("\n")[0] for d in error.value.diagnostics if d.location and d.location.file == "flowrun.yaml"
+    ]
+    what = f"error: a script cannot read source '{source}' of the project: SQL has no words for"
+    assert found == [f"flowrun.yaml:{place}: {what} {part}" for place, part in says]
+
+
+def test_an_error_in_a_source_has_its_place_for_scripts_too(with_sources: Path) -> None:
+    (with_sources / "flowrun.yaml").write_text(
+        SOURCES.replace("price * 2", "prize * 2").replace("TIMESTAMP(3)}\n", "TIMESTMP(3)}\n")
+    )
+    with pytest.raises(PipelineError) as error:
+        load(with_sources, "p.sql", "SELECT * FROM clicks")
+    places = [str(d.location) for d in error.value.diagnostics]
+    assert places[0].startswith("flowrun.yaml:9:"), error.value
+    (with_sources / "flowrun.yaml").write_text(
+        SOURCES.replace("json: {ignore-parse-errors: true}", "ignore-pars: true")
+    )
+    with pytest.raises(PipelineError) as error:
+        load(with_sources, "p.sql", "SELECT * FROM clicks")
+    assert str(error.value.diagnostics[0].location) == "flowrun.yaml:8:5"
+
+
+def test_a_file_of_tables_comes_before_a_source_and_may_read_it(root: Path) -> None:
+    (root / "shared" / "tables.sql").write_text("CREATE VIEW firsts AS SELECT who FROM orders;")
+    assert path_read(load(root, "p.sql", "SELECT * FROM firsts").plan) == "data/orders"
+    (root / "shared" / "tables.sql").write_text(TABLES.replace("${DATA}/orders", "data"))
+    assert path_read(load(root, "p.sql", SQL).plan) == "data"

@@ -43,11 +43,11 @@ from flowrun.frontend.sql.script.settings import (
     ScriptSettings,
     read_overrides,
 )
-from flowrun.frontend.sql.script.shared import SharedDeclarations
+from flowrun.frontend.sql.script.shared import SharedDeclarations, with_shared_scripts
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, name_given, read_statements
 from flowrun.frontend.sql.script.statement_reader import Slice, names_mentioned
 from flowrun.frontend.sql.script.tables import DeclaredTable, ScriptTables
-from flowrun.frontend.sql.script.text import ScriptText, fill_script, joined, report
+from flowrun.frontend.sql.script.text import ScriptText, fill_script, report
 from flowrun.frontend.sql.spans import error_at
 from flowrun.operators.function_scope import FunctionScopes, functions_beside
 from flowrun.plan.expressions import ColumnRef
@@ -94,14 +94,14 @@ def read_script(
     """
     references = pipeline_references(shared, variables, environment, folder)
     script = fill_script(source, references, diagnostics)
+    unreadable: list[str] = []
     if shared is not None:
-        theirs = shared.references(references)
-        script = joined([fill_script(text, theirs, diagnostics) for text in shared.scripts], script)
+        script, unreadable = with_shared_scripts(script, shared, references, diagnostics)
     given = read_overrides(overrides, diagnostics)
     reading = _Script(script, given, functions or functions_beside(folder), diagnostics, kept_tables)
     with closing(reading):
         if shared is not None:
-            reading.take_over(shared, references)
+            reading.take_over(shared, references, unreadable)
         for read in read_statements(script.text):
             reading.read(read)
     references.warn_unused("the script", diagnostics)
@@ -143,11 +143,11 @@ class _Script:
         """Disconnect from catalogs."""
         self._catalogs.close()
 
-    def take_over(self, shared: SharedParts, references: References) -> None:
-        """Begin with the settings of a project, and with those of its functions that the script calls."""
+    def take_over(self, shared: SharedParts, references: References, unreadable: list[str]) -> None:
+        """Begin with a project's settings and the functions that the script calls; names of sources that it cannot read are known."""
         self._settings.project = shared_settings(shared, references, self._diagnostics)
         scope = self._functions(self._settings.packages(self._overrides.settings))
-        for name in self._shared.declare_functions(shared, scope, self._diagnostics):
+        for name in (*unreadable, *self._shared.declare_functions(shared, scope, self._diagnostics)):
             self._known.poison(name)
 
     # -- statements ----------------------------------------------------------------------------------------------------------

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from flowrun.errors import ExpressionError
 from flowrun.frontend.diagnostics import Diagnostics
+from flowrun.frontend.references import References
 from flowrun.frontend.shared_parts import SharedParts
 from flowrun.frontend.sql.catalog import Catalog, TablePath
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.functions import function_called
+from flowrun.frontend.sql.script.shared_sources import source_script
 from flowrun.frontend.sql.script.statement_reader import names_mentioned
 from flowrun.frontend.sql.script.tables import ScriptTables
-from flowrun.frontend.sql.script.text import JoinedText, ScriptText
+from flowrun.frontend.sql.script.text import JoinedText, ScriptText, fill_script, joined
 from flowrun.frontend.sql.spans import FlinkSyntaxError, Span, error_at
-from flowrun.frontend.trees.nodes import YamlScalar
+from flowrun.frontend.trees.interpolation import Interpolation
+from flowrun.frontend.trees.nodes import YamlEntry, YamlScalar
 from flowrun.operators.function_scope import FunctionScope
 
 _DECLARATIONS = (
@@ -23,11 +26,39 @@ _DECLARATIONS = (
 )
 
 
-class SharedDeclarations:
-    """Tables, views and functions of a project's files.
+def with_shared_scripts(
+    script: ScriptText, shared: SharedParts, references: References, diagnostics: Diagnostics
+) -> tuple[ScriptText, list[str]]:
+    """A script behind the project's files, and these behind those of its sources that any of them mentions; and the names of those
+    that SQL has no words for, which is reported.
 
     Args:
-        script: the text, with those files before it if there are any.
+        script: the script.
+        shared: what the project gives.
+        references: the script's.
+        diagnostics: receives what is wrong with references in the project's text, and what of its sources cannot be said in SQL.
+    """
+    theirs = shared.references(references)
+    whole = joined([fill_script(text, theirs, diagnostics) for text in shared.scripts], script)
+    try:
+        mentioned = names_mentioned(whole.text)
+    except FlinkSyntaxError:
+        return whole, []  # what is not closed is reported with its statement
+    filling = Interpolation(theirs)
+    entries = [
+        YamlEntry(e.key, filling.apply(e.value, diagnostics)) for n, e in shared.sources.items() if n in mentioned
+    ]
+    made = {entry.name: source_script(entry, shared.source, diagnostics) for entry in entries}
+    parts = [part for _, part in whole.parts] if isinstance(whole, JoinedText) else [script]
+    said = [text for text in made.values() if text is not None]
+    return joined([*said, *parts[:-1]], script), [name for name, text in made.items() if text is None]
+
+
+class SharedDeclarations:
+    """Tables, views and functions of a project.
+
+    Args:
+        script: the text, with what the project declares before it if there is anything.
         catalog: what is declared.
         tables: those among it.
     """
@@ -38,6 +69,7 @@ class SharedDeclarations:
         self._catalog = catalog
         self._tables = tables
         self._functions: set[str] = set()
+        self._sources_file: str | None = None
 
     def check(self, read: statements.ReadStatement) -> None:
         """Raise ExpressionError if a statement of the project's files does more than declare something."""
@@ -55,6 +87,7 @@ class SharedDeclarations:
 
     def declare_functions(self, shared: SharedParts, scope: FunctionScope, diagnostics: Diagnostics) -> list[str]:
         """Declare those of a project's functions that the script mentions; gives the names of those that are wrong, which is reported."""
+        self._sources_file = shared.source.file
         wrong: list[str] = []
         try:
             mentioned = {name.upper() for name in names_mentioned(self._script.text)}
@@ -72,11 +105,14 @@ class SharedDeclarations:
         return wrong
 
     def give_way(self, path: TablePath, span: Span) -> None:
-        """Forget a table or view of the project that the script declares anew, at `span`."""
+        """Forget a table or view that is declared anew, at `span`: the script's own comes before the project's, and of these one of its
+        files before a source.
+        """
         existing = self._catalog.declared(path)
-        if existing is None or existing.location is None or self._is_shared(span):
+        at = None if existing is None else existing.location
+        if at is None or at.file == self._script.locate(*span).file:
             return
-        if existing.location.file != self._script.origin.file:
+        if not self._is_shared(span) or at.file == self._sources_file:
             self._catalog.forget(path)
             self._tables.forget(path)
 
