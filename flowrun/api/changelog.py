@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
+from flowrun.core.provided import provides
+
 
 class ChangelogMode(IntEnum):
     """Which row kinds occur on a stream; up to RETRACT a greater mode holds all that a smaller one does.
@@ -66,7 +68,7 @@ def mode_of_source(source: object) -> ChangelogMode:
     >>> mode_of_source(object()).name
     'APPEND'
     """
-    return source.changelog_mode if isinstance(source, ProducesChanges) else ChangelogMode.APPEND
+    return source.changelog_mode if provides(source, ProducesChanges) else ChangelogMode.APPEND
 
 
 def changes_taken_by(sink: object) -> ChangesTaken:

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from flowrun.api.sink import KeyedSink, Sink
 from flowrun.api.state import keyed_schema
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.state.key_groups import key_groups
@@ -57,6 +58,6 @@ class KeptRows:
 
 def kept_rows_of(sink: Sink) -> KeptRows | None:
     """The state of a sink that keeps rows by key; None for others."""
-    if not isinstance(sink, KeyedSink) or not sink.primary_key:
+    if not provides(sink, KeyedSink) or not sink.primary_key:
         return None
     return KeptRows(sink.schema, sink.primary_key, sink.key_groups)

@@ -21,6 +21,7 @@ from flowrun.api.source import (
 )
 from flowrun.api.state import OperatorSnapshot, OperatorState
 from flowrun.core.elements import MIN_TIMESTAMP, RecordBatch
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.core.row_errors import LetterLimit, OnError, RowFault
 from flowrun.errors import InternalError
@@ -336,7 +337,7 @@ class ConnectorSourceOperator(AbstractOperator):
         rows: list[dict[str, object]] = []
         reader = self._open_reader
         unfinished = reader.snapshot()
-        if isinstance(reader, KnowsCheckpoints):
+        if provides(reader, KnowsCheckpoints):
             reader.notify_snapshot(checkpoint_id)
         if self._until:
             self._until = {s.split_id: self._until[s.split_id] for s in unfinished if s.split_id in self._until}

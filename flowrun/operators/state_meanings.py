@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from flowrun.api.aggregate import BoundAggregate
+from flowrun.core.provided import provides
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import SLICE_END, PartialColumn
 
@@ -43,7 +44,7 @@ class ExplainsState(Protocol):
 
 def state_meanings(factory: object) -> Meanings:
     """What the state tables of the operators that a factory makes hold; empty for operators whose columns speak for themselves."""
-    return factory.state_meanings() if isinstance(factory, ExplainsState) else {}
+    return factory.state_meanings() if provides(factory, ExplainsState) else {}
 
 
 def column_texts(schema: Schema, aggregates: tuple[BoundAggregate, ...]) -> dict[int, str]:

@@ -18,6 +18,7 @@ from flowrun.runners.pipeline_tests.captured import CapturedRows, Change
 from flowrun.runners.pipeline_tests.one_thread.cluster import OneThreadCluster
 from flowrun.runners.pipeline_tests.one_thread.timers import CallersClock
 from flowrun.runners.pipeline_tests.subject import Subject
+from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.jobmaster.job_master import JobMaster
 
 DROPPED = "numLateRecordsDropped"
@@ -134,10 +135,9 @@ class _Run:
                 cluster.settle()
                 cluster.result(job)
             except JobFailedError as error:
-                self._look(job, None, ())
-                return Outcome(tuple(self._looks), str(error), at, self._rows(job))
-            self._look(job, None, ())
-            rows = self._rows(job)
+                rows = self._rows(self._look(job, None, ()))
+                return Outcome(tuple(self._looks), str(error), at, rows)
+            rows = self._rows(self._look(job, None, ()))
             if cluster.result(job) is None:
                 cluster.kill(job)
         return Outcome(tuple(self._looks), rows=rows)
@@ -150,7 +150,7 @@ class _Run:
     def _restore(self, cluster: OneThreadCluster, job: JobMaster) -> JobMaster:
         """Kill the job, and have another one go on from where it was."""
         cluster.take_savepoint(job)
-        self._late += _dropped(job)
+        self._late += _dropped(job.status())
         cluster.kill(job)
         for table in self._subject.tables.values():
             table.forget_readers()
@@ -175,27 +175,30 @@ class _Run:
                 cluster.advance(ms)
         cluster.settle()
 
-    def _rows(self, job: JobMaster) -> dict[str, tuple[int, int]]:
+    def _rows(self, status: JobStatus) -> dict[str, tuple[int, int]]:
         """Rows that each operator got and gave."""
         if self._restores or len(self._jobs) > 1:
             return {}
         return {
             operator: (counters.get("numRecordsIn", 0), counters.get("numRecordsOut", 0))
-            for vertex in job.status().vertices
+            for vertex in status.vertices
             for operator, counters in vertex.counters.items()
         }
 
-    def _look(self, job: JobMaster, location: Location | None, sinks: Sequence[str]) -> None:
+    def _look(self, job: JobMaster, location: Location | None, sinks: Sequence[str]) -> JobStatus:
+        """Keep what there is now; gives the figures of the job."""
+        status = job.status()
         changes = {name: tuple(rows.changes) for name, rows in self._captured.items()}
-        self._looks.append(Seen(location, changes, dict(self._seen), dict(self._late + _dropped(job))))
+        self._looks.append(Seen(location, changes, dict(self._seen), dict(self._late + _dropped(status))))
         for name in sinks:
             self._seen[name] = len(changes[name])
+        return status
 
 
-def _dropped(job: JobMaster) -> Counter[str]:
+def _dropped(status: JobStatus) -> Counter[str]:
     """Rows that a job has dropped as late, by step."""
     counts: Counter[str] = Counter()
-    for vertex in job.status().vertices:
+    for vertex in status.vertices:
         for operator, counters in vertex.counters.items():
             if counters.get(DROPPED):
                 counts[operator] += counters[DROPPED]

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from flowrun.api.sink import ClosableCommitter, Committable, Committer, LongCommitter, OrphanDiscarding, Replacing, Sink
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.errors import InternalError
 from flowrun.graph.execution_graph import ExecutionVertexId
@@ -296,7 +297,7 @@ class CommitCoordinator:
             known.pending = []
             if self._run and not (known.shows or self._has_snapshots):
                 committer: object = known.committer or known.sink.create_committer()
-                if isinstance(committer, Replacing):
+                if provides(committer, Replacing):
                     committer.keep_earlier(self._run)
         return problems
 
@@ -418,7 +419,7 @@ class CommitCoordinator:
                 known.committer = known.sink.create_committer()
             committer: object = known.committer
             try:
-                if isinstance(committer, Replacing):
+                if provides(committer, Replacing):
                     committer.replace_earlier(self._run)
             except Exception as error:
                 raise CommitError(known.name) from error

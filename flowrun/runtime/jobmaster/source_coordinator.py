@@ -10,6 +10,7 @@ import orjson
 
 from flowrun.api.source import JsonValue, LooksAgain, Source, Split, SplitEnumerator
 from flowrun.core.clock import Clock
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.errors import StateError
 from flowrun.runtime.messages import SplitRequest
@@ -75,7 +76,7 @@ class SourceCoordinator:
         """Start as a new run does, from the state of an older one (`resumed`) with what came since: what is found counts for the run."""
         self.start(restored)
         enumerator: object = self._enumerator
-        if isinstance(enumerator, LooksAgain):
+        if provides(enumerator, LooksAgain):
             if resumed:
                 enumerator.look_again()
             self._began = zlib.compress(orjson.dumps(self.snapshot()), 1)
@@ -98,7 +99,7 @@ class SourceCoordinator:
         enumerator = self._source.create_enumerator(self._parallelism, self._clock, left)
         looking: object = enumerator
         try:
-            return looking.look_again() if isinstance(looking, LooksAgain) else ()
+            return looking.look_again() if provides(looking, LooksAgain) else ()
         finally:
             enumerator.close()
 

@@ -19,6 +19,7 @@ from flowrun.api.operator import (
 from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import ChainedOperator, JobSettings, JobVertex
@@ -156,7 +157,7 @@ class OperatorChain:
         if not self._links:
             return None
         head = self._links[0].operator
-        return head if isinstance(head, CoordinatedSource) and self._vertex.operators[0].source is not None else None
+        return head if provides(head, CoordinatedSource) and self._vertex.operators[0].source is not None else None
 
     def initialize_state(self, restore: Restore | None = None) -> None:
         """Give every operator its state back, tail to head."""
@@ -177,7 +178,7 @@ class OperatorChain:
                 self._links[position].operator.open()
             self.phase = "process"
             when_open(position)
-        self._working_aside = tuple(o for o in self.operators if isinstance(o, WorksAside))
+        self._working_aside = tuple(o for o in self.operators if provides(o, WorksAside))
 
     @property
     def accepts_rows(self) -> bool:

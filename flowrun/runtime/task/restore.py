@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from flowrun.api.operator import DescribesState
 from flowrun.api.state import KeyGroupRange, OperatorSnapshot
+from flowrun.core.provided import provides
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.messages import RestoredChannel, RestoredTask
@@ -30,7 +31,7 @@ def read_operator(
         return None
     if state.keyed and storage is None:
         raise StateError(f"'{operator.name}' has state to restore, but the job was given no place to read it from")
-    expected = operator.factory.state_schemas() if isinstance(operator.factory, DescribesState) else {}
+    expected = operator.factory.state_schemas() if provides(operator.factory, DescribesState) else {}
     keyed = {}
     for name, tables in state.keyed.items():
         assert storage is not None

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
@@ -22,6 +23,7 @@ from flowrun.api.state import OperatorSnapshot
 from flowrun.core.clock import Clock
 from flowrun.core.elements import MAX_WATERMARK, CheckpointBarrier, LatencyMarker
 from flowrun.core.log_context import LogContext, log_for_subtask
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError, UnsupportedPlanError
 from flowrun.graph.execution_graph import ExecutionVertex
@@ -157,7 +159,11 @@ class StreamTask:
             deployment.worker if deployment.worker != LOCAL_WORKER else None,
         )
         self._do_next: Callable[[], Step] = self._begin
-        self.thread = threading.Thread(target=self.run, name=self.vertex.name, daemon=True)
+
+    @cached_property
+    def thread(self) -> threading.Thread:
+        """A thread of its own, for who wants to run it so."""
+        return threading.Thread(target=self.run, name=self.vertex.name, daemon=True)
 
     def run(self) -> None:
         """Live from beginning to end on the calling thread; tells the job master of every state, the last one after all is closed."""
@@ -303,7 +309,7 @@ class StreamTask:
             UnsupportedPlanError: it does, and the job takes checkpoints.
         """
         head: object = None if self._was_finished else self._chain.operators[0]
-        if not isinstance(head, InputSelectable):
+        if not provides(head, InputSelectable):
             return None
         if self._settings.checkpoint is not None:
             raise UnsupportedPlanError(
@@ -328,7 +334,7 @@ class StreamTask:
                     f"'{chained.name}' carries a source, but its operator takes no splits (CoordinatedSource)"
                 )
             source.connect(lambda: self._job_master.request_split(SplitRequest(self.vertex.id, self._attempt)))
-        elif chained.sink is not None and isinstance(operator, CommittingSink):
+        elif chained.sink is not None and provides(operator, CommittingSink):
             operator.connect(lambda committables: self._submit(chained.operator_id, committables))
 
     def _submit(self, operator_id: str, committables: Sequence[Committable]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.api.source import JsonValue
 from flowrun.api.state import KEY_GROUP_COLUMN, KeyGroupRange, OperatorSnapshot
 from flowrun.core.elements import CheckpointKind, Event, RecordBatch
 from flowrun.errors import InternalError
@@ -30,6 +31,8 @@ from flowrun.state.storage.contract import SnapshotWriter
 
 _ROOT = "memory:/"
 _LINEAGE = "test"
+_NOT_DESCRIBED: JsonValue = {}
+"""What a savepoint says of its job: nobody reads it, and to draw a job graph takes as long as to run a small one."""
 
 
 class MemoryStorage:
@@ -49,7 +52,7 @@ class MemoryStorage:
         return OpenedState(
             job_graph=job_graph,
             storage=self,
-            identity=JobIdentity(_LINEAGE, _ROOT, None, None),
+            identity=JobIdentity(_LINEAGE, _ROOT, None, _NOT_DESCRIBED),
             directory=_ROOT,
             takes_checkpoints=False,
             next_checkpoint_id=1 if newest is None else newest.checkpoint_id + 1,
