@@ -21,6 +21,7 @@ from flowrun.cli.reports import (
 if TYPE_CHECKING:
     from flowrun.errors import Diagnostic
     from flowrun.runners.lint.rule import LintFinding, LintRule
+    from flowrun.runners.projects.members import Member
 
 _SEVERAL = "RULE[,RULE]…"
 
@@ -74,15 +75,13 @@ def lint(
 
 
 def _look_at(
-    member: object, rules: tuple[LintRule, ...], found: list[LintFinding], errors: list[Diagnostic], unknown: list[Path]
+    member: Member, rules: tuple[LintRule, ...], found: list[LintFinding], errors: list[Diagnostic], unknown: list[Path]
 ) -> None:
     """Add what is found in a pipeline, what is wrong with its comments, or that nothing is known of it."""
     from flowrun.errors import PipelineError
     from flowrun.runners.compile import CompiledPipeline
     from flowrun.runners.lint.rules import lint as lint_pipeline
-    from flowrun.runners.projects.members import Member
 
-    assert isinstance(member, Member)
     if not isinstance(member.compiled, CompiledPipeline):
         unknown += [member.file] if member.compiled is not None else []
         return
