@@ -7,12 +7,15 @@ know nothing of SQL. All callables are module-level functions, or `WithArguments
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType
+
+if TYPE_CHECKING:
+    from flowrun.api.accumulators import AccumulatorForm
 
 
 @record
@@ -66,6 +69,7 @@ class UserAggregate:
         result: type of its value.
         vectorised: it takes Arrow arrays, the rows of one group, else the values of one row.
         retractable: it can take rows back.
+        accumulator: what its accumulators are; None: nobody has looked.
     """
 
     name: str
@@ -75,6 +79,7 @@ class UserAggregate:
     result: DataType
     vectorised: bool = False
     retractable: bool = False
+    accumulator: AccumulatorForm | None = None
 
 
 @record

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, get_args
 
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowrun.api.annotations import KNOWN, AnnotationError, hints_of, shown, type_of_annotation
 from flowrun.api.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -26,10 +27,15 @@ from flowrun.core import types
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.type_parser import parse_type
 from flowrun.core.units import parse_duration_ms
-from flowrun.errors import StateError
+from flowrun.errors import PipelineError, StateError
 
-StateType: TypeAlias = types.DataType | pa.DataType | type | str
-"""A type in any of its forms: SQL text such as `DECIMAL(10, 2)`, an Arrow type, a Python class such as `int`, or a `DataType`."""
+StateType: TypeAlias = types.DataType | pa.DataType | str | object
+"""A type in any of its forms: SQL text such as `DECIMAL(10, 2)`, an Arrow type, a `DataType`, or an annotation such as `int`,
+`list[str]` or a dataclass, whose instances are then given and taken.
+"""
+
+Migrate: TypeAlias = Callable[[Any], Any]
+"""Makes a value of a state of what was kept under its former type; a function of the module."""
 
 Lifetime: TypeAlias = TimeToLive | dt.timedelta | int | str
 """A time to live: `"1h 30m"`, a `timedelta`, or ms."""
@@ -41,40 +47,68 @@ Positions: TypeAlias = npt.NDArray[Any] | pa.Array | list[Any]
 REDUCTIONS = ("sum", "min", "max")
 """Names that stand for functions in `reducing_state`."""
 
-_PYTHON_TYPES: dict[type, types.DataType] = {
-    bool: types.BOOLEAN,
-    int: types.BIGINT,
-    float: types.DOUBLE,
-    str: types.STRING,
-    bytes: types.BYTES,
-    dt.date: types.DATE,
-    dt.time: types.time(6),
-    dt.datetime: types.timestamp(6),
-}
 
-
-def value_state(type: StateType, *, ttl: Lifetime | None = None, name: str | None = None) -> Any:
+def value_state(
+    type: StateType | None = None,
+    *,
+    ttl: Lifetime | None = None,
+    name: str | None = None,
+    migrate: Migrate | None = None,
+) -> Any:
     """Declare one value a key. In functions on rows the attribute is a `ValueState`, in functions on batches a `ValueColumn`.
 
     Args:
-        type: of the value.
+        type: of the value; None: from the attribute's annotation, as in `seen: ValueState[int] = value_state()`.
         ttl: how long a value is kept after it was written last.
         name: of the state in checkpoints; default: the attribute's name.
+        migrate: makes a value of one that a savepoint has under another type, as `plan` says then.
 
     Raises:
         ValueError: not a type, or not a duration.
     """
-    return StateDeclaration(ValueStateDescriptor("", data_type(type), _ttl(ttl)), name)
+    return StateDeclaration(
+        ValueStateDescriptor("", data_type(type), _ttl(ttl), python=_python(type), migrate=migrate), name
+    )
 
 
-def list_state(type: StateType, *, ttl: Lifetime | None = None, name: str | None = None) -> Any:
-    """Declare a list a key, of elements of `type`: a `ListState` or `ListColumn`. The whole list expires at once."""
-    return StateDeclaration(ListStateDescriptor("", data_type(type), _ttl(ttl)), name)
+def list_state(
+    type: StateType | None = None,
+    *,
+    ttl: Lifetime | None = None,
+    name: str | None = None,
+    migrate: Migrate | None = None,
+) -> Any:
+    """Declare a list a key, of elements of `type`: a `ListState` or `ListColumn`. The whole list expires at once.
+
+    `migrate` makes an element of one of another type; a `type` of None is that of the annotation, `ListState[str]`.
+    """
+    return StateDeclaration(
+        ListStateDescriptor("", data_type(type), _ttl(ttl), python=_python(type), migrate=migrate), name
+    )
 
 
-def map_state(key_type: StateType, type: StateType, *, ttl: Lifetime | None = None, name: str | None = None) -> Any:
-    """Declare a map a key, with entries from `key_type` to `type`: a `MapState` or `MapColumn`. Entries expire one by one."""
-    return StateDeclaration(MapStateDescriptor("", data_type(type), _ttl(ttl), key_type=data_type(key_type)), name)
+def map_state(
+    key_type: StateType | None = None,
+    type: StateType | None = None,
+    *,
+    ttl: Lifetime | None = None,
+    name: str | None = None,
+    migrate: Migrate | None = None,
+) -> Any:
+    """Declare a map a key, with entries from `key_type` to `type`: a `MapState` or `MapColumn`. Entries expire one by one.
+
+    `migrate` makes the value of an entry of one of another type; types of None are those of the annotation, `MapState[str, int]`.
+    """
+    if (key_type is None) != (type is None):
+        raise ValueError(
+            "a map has two types: of its keys and of its values; or none, and the attribute's annotation says both"
+        )
+    return StateDeclaration(
+        MapStateDescriptor(
+            "", data_type(type), _ttl(ttl), key_type=data_type(key_type), python=_python(type), migrate=migrate
+        ),
+        name,
+    )
 
 
 def reducing_state(
@@ -117,7 +151,7 @@ def operator_state(type: StateType, *, redistribution: str = "split", name: str 
         name: in checkpoints; default: the attribute's name.
     """
     mode = Redistribution(redistribution)
-    return StateDeclaration(ListStateDescriptor("", data_type(type)), name, mode)
+    return StateDeclaration(ListStateDescriptor("", data_type(type), python=_python(type)), name, mode)
 
 
 def broadcast_state(key_type: StateType, type: StateType, *, name: str | None = None) -> Any:
@@ -130,7 +164,7 @@ def broadcast_state(key_type: StateType, type: StateType, *, name: str | None = 
         type: of its values.
         name: in checkpoints, and for `stream.broadcast(name)`; default: the attribute's name.
     """
-    descriptor = MapStateDescriptor("", data_type(type), key_type=data_type(key_type))
+    descriptor = MapStateDescriptor("", data_type(type), key_type=data_type(key_type), python=_python(type))
     return StateDeclaration(descriptor, name, Redistribution.BROADCAST)
 
 
@@ -149,6 +183,10 @@ class StateDeclaration:
         self.prototype = prototype
         self.name = name
         self.redistribution = redistribution
+        self._owner: type | None = None
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self._owner = owner
 
     @property
     def is_broadcast(self) -> bool:
@@ -156,8 +194,35 @@ class StateDeclaration:
         return self.redistribution is not None and isinstance(self.prototype, MapStateDescriptor)
 
     def descriptor(self, attribute: str) -> StateDescriptor:
-        """The state's descriptor, given the name of the attribute that declares it."""
-        return replace(self.prototype, name=self.name or attribute)
+        """The state's descriptor, given the name of the attribute that declares it.
+
+        Raises:
+            PipelineError: its type is neither given nor annotated, or the annotation has no SQL type.
+        """
+        found = self.prototype if self.prototype.type is not types.NULL else self._annotated(attribute)
+        return replace(found, name=self.name or attribute)
+
+    def _annotated(self, attribute: str) -> StateDescriptor:
+        """The descriptor with the types that the attribute's annotation says, as in `ValueState[int]`."""
+        owner = "" if self._owner is None else f" of {self._owner.__qualname__}"
+        annotation = None if self._owner is None else hints_of(self._owner).get(attribute)
+        parts = get_args(annotation)
+        is_map = isinstance(self.prototype, MapStateDescriptor)
+        if len(parts) != 1 + is_map:
+            wanted = "MapState[str, int]" if is_map else "ValueState[int]"
+            raise PipelineError.of(
+                f"the state '{attribute}'{owner} has no type", f"give it one, or annotate it: {attribute}: {wanted} = …"
+            )
+        try:
+            kinds = [type_of_annotation(p) for p in parts]
+        except AnnotationError as error:
+            raise PipelineError.of(f"the state '{attribute}'{owner} is annotated {error}", error.hint) from error
+        if None in kinds:
+            raise PipelineError.of(
+                f"the state '{attribute}'{owner} is annotated {shown(annotation)}, which says no type"
+            )
+        more = {"key_type": kinds[0]} if is_map else {}
+        return replace(self.prototype, type=kinds[-1], python=parts[-1], **more)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -264,20 +329,35 @@ class AppendingColumn(Protocol):
         ...
 
 
-def data_type(given: StateType) -> types.DataType:
+def data_type(given: StateType | None) -> types.DataType:
+    """The type that is given in one of its forms; NULL for None: the annotation of the attribute says it.
+
+    Raises:
+        ValueError: it is no type.
+    """
+    if given is None:
+        return types.NULL
     if isinstance(given, types.DataType):
         return given
     if isinstance(given, str):
         return parse_type(given)
     if isinstance(given, pa.DataType):
         return types.from_arrow(given)
-    known = _PYTHON_TYPES.get(given)
+    try:
+        known = type_of_annotation(given)
+    except AnnotationError:
+        known = None
     if known is None:
         raise ValueError(
-            f"{given!r} is not a type of state; write a SQL type such as 'BIGINT' or 'DECIMAL(10, 2)', an Arrow type, or one of "
-            + ", ".join(t.__name__ for t in _PYTHON_TYPES)
+            f"{given!r} is not a type of state; write a SQL type such as 'BIGINT' or 'DECIMAL(10, 2)', an Arrow type, or "
+            f"an annotation: {KNOWN}"
         )
     return known
+
+
+def _python(given: StateType | None) -> Any:
+    """The annotation that values are to be given as; None: the type was said otherwise."""
+    return None if isinstance(given, types.DataType | pa.DataType | str) else given
 
 
 def _ttl(given: Lifetime | None) -> TimeToLive | None:

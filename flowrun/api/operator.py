@@ -366,3 +366,16 @@ class DescribesState(Protocol):
         difference is refused.
         """
         ...
+
+
+StateMigrations: TypeAlias = Mapping[str, Callable[[pa.Table], pa.Table]]
+"""Name of a keyed table → what makes rows of its columns of rows that hold other values."""
+
+
+@runtime_checkable
+class MigratesState(Protocol):
+    """A recipe whose operators can read state of other types: the metadata of their `state_schemas` says which (`migrations_of`)."""
+
+    def state_migrations(self) -> StateMigrations:
+        """The migrations; called where state is restored that needs them. May import the user's code."""
+        ...

@@ -32,6 +32,27 @@ KEY_COLUMNS_METADATA = b"flowrun.key_columns"
 """Schema metadata of a keyed state table: how many key columns follow the key group. Another number of them is another state."""
 
 
+MIGRATED_BY = b"flowrun.migrated_by."
+"""Begins the key of schema metadata of a state table: the values of the column that follows, if they were of another type, are migrated
+by the function that is named there."""
+
+
+def with_migration(schema: pa.Schema, column: str, function: Callable[..., Any]) -> pa.Schema:
+    """The schema of a table one of whose columns a function migrates.
+
+    >>> migrations_of(with_migration(pa.schema([("n", pa.int64())]), "n", len))
+    {'n': 'builtins:len'}
+    """
+    name = f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+    return schema.with_metadata({**(schema.metadata or {}), MIGRATED_BY + column.encode(): name.encode()})
+
+
+def migrations_of(schema: pa.Schema) -> dict[str, str]:
+    """Column → the name of the function that migrates its values."""
+    found = schema.metadata or {}
+    return {k.removeprefix(MIGRATED_BY).decode(): v.decode() for k, v in found.items() if k.startswith(MIGRATED_BY)}
+
+
 def keyed_schema(keys: Iterable[pa.Field], values: Iterable[pa.Field]) -> pa.Schema:
     """Columns of a keyed state table: the key group, the key columns, the values; says in its metadata how many are keys.
 
@@ -85,11 +106,18 @@ class TimeToLive:
 
 @record
 class StateDescriptor:
-    """A named piece of keyed state; `type` is the type of a value (of a list element, of a map's value)."""
+    """A named piece of keyed state; `type` is the type of a value (of a list element, of a map's value).
+
+    Attributes:
+        python: annotation of these values: records and dicts are given as it says; None: as Arrow gives them.
+        migrate: makes a value of one that was kept under another type; None: nothing does.
+    """
 
     name: str
     type: DataType
     ttl: TimeToLive | None = None
+    python: Any = field(default=None, kw_only=True, compare=False)
+    migrate: Callable[[Any], Any] | None = field(default=None, kw_only=True, compare=False)
 
 
 @record

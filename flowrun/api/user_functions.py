@@ -3,20 +3,24 @@
 ```python
 import flowrun
 
-@flowrun.udf(result="STRING")                      # one row at a time; types of arguments from the annotations, if any
+@flowrun.udf                                       # one row at a time; types from the annotations
 def mask(card: str) -> str:
     return "*" * 12 + card[-4:]
 
-@flowrun.udf(result="BIGINT", vectorised=True)     # Arrow arrays in, one Arrow array out: thousands of rows a call
-def length(text):
+@flowrun.udf                                       # Arrow arrays in, one Arrow array out: thousands of rows a call
+def length(text: pa.StringArray) -> pa.Int32Array:
     return pc.utf8_length(text)
 
-@flowrun.udtf(result="word STRING, size INT")      # any number of rows for each row
-def words(text: str):
-    for word in text.split():
-        yield word, len(word)
+@flowrun.udf(result="DOUBLE", arguments=["DOUBLE"])  # types that annotations do not say
+def root(value: pd.Series) -> pd.Series:
+    return value ** 0.5
 
-@flowrun.udaf(result="DOUBLE")                     # a class: see `Aggregate`
+@flowrun.udtf                                      # any number of rows for each row
+def words(text: str) -> Iterator[Word]:            # a NamedTuple, dataclass or TypedDict: its fields are the columns
+    for word in text.split():
+        yield Word(word, len(word))
+
+@flowrun.udaf                                      # a class: see `Aggregate`
 class WeightedMean: ...
 ```
 
@@ -30,42 +34,26 @@ def twice(value):
 ```
 
 A script then says `CREATE FUNCTION mask AS 'my_functions.mask' LANGUAGE PYTHON`. A function without a decorator works as well if its
-annotations give its types. NULL arrives as None; values are what `pyarrow.Array.to_pylist` gives: datetime objects, `Decimal`, lists,
-dicts for ROWs, lists of pairs for MAPs.
+annotations give its types (`flowrun.api.annotations`). NULL arrives as None; values are what `pyarrow.Array.to_pylist` gives: datetime
+objects, `Decimal`, lists, dicts for ROWs, lists of pairs for MAPs, unless annotations say dicts and records. A class may have `open()` and
+`close()`, or be a context manager: it is opened once a subtask, and closed at its end, also after a failure.
 """
 
 from __future__ import annotations
 
-import inspect
-import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import date, datetime, time
-from decimal import Decimal
 from enum import Enum
 from typing import Any, Protocol, TypeVar, overload
 
 from flowrun.core.record import record
 from flowrun.core.type_parser import parse_type
-from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, STRING, DataType, array, decimal, map_of, timestamp
-from flowrun.core.types import time as time_type
+from flowrun.core.types import DataType
 
 F = TypeVar("F", bound=Callable[..., Any])
 ATTRIBUTE = "__flowrun_function__"
 """Attribute of a decorated function or class that holds its `FunctionDeclaration`."""
-
-_ANNOTATIONS: dict[Any, DataType] = {
-    str: STRING,
-    int: BIGINT,
-    float: DOUBLE,
-    bool: BOOLEAN,
-    bytes: BYTES,
-    Decimal: decimal(38, 18),
-    date: DATE,
-    datetime: timestamp(6),
-    time: time_type(6),
-}
 
 
 class Callee(Enum):
@@ -144,7 +132,7 @@ def udf(
         function: a function, or a class whose instances have `__call__` or `eval`; given by `@udf` without parentheses.
         result: SQL type of the value; None: from the annotations.
         arguments: SQL types of the arguments, which are converted to them; None: from the annotations, or any types if there are none.
-        vectorised: it takes and gives Arrow arrays of one length.
+        vectorised: it takes and gives Arrow arrays of one length. Parameters annotated as columns say so by themselves.
         deterministic: same arguments, same result.
 
     >>> @udf(result="INT", arguments=["STRING"])
@@ -177,47 +165,75 @@ def udaf(
     return _declared(function, Callee.AGGREGATE, result, arguments, vectorised, deterministic)
 
 
+@overload
+def udtf(function: F) -> F: ...
+@overload
 def udtf(
     *,
-    result: str | DataType | Sequence[str],
+    result: str | DataType | Sequence[str] | None = None,
     arguments: Sequence[str | DataType] | None = None,
     vectorised: bool = False,
     deterministic: bool = True,
-) -> Callable[[F], F]:
-    """Declares a table function: it yields (or returns a list of) tuples, one a row; a lone value stands for a row of one column.
+) -> Callable[[F], F]: ...
+def udtf(
+    function: F | None = None,
+    *,
+    result: str | DataType | Sequence[str] | None = None,
+    arguments: Sequence[str | DataType] | None = None,
+    vectorised: bool = False,
+    deterministic: bool = True,
+) -> Any:
+    """Declares a table function: it yields (or returns a list of) rows: tuples, dicts, dataclasses or `NamedTuple`s; a lone value stands
+    for a row of one column.
 
     Args:
-        result: its columns, like `"word STRING, size INT"`, `["STRING", "INT"]` (columns f0, f1, …) or `ROW<…>`.
+        function: as `udf`.
+        result: its columns, like `"word STRING, size INT"`, `["STRING", "INT"]` (columns f0, f1, …) or `ROW<…>`; None: from the annotation
+            of what it gives, like `Iterator[Word]`.
         arguments: as `udf`.
         vectorised: it takes an Arrow array an argument and returns (`pa.RecordBatch`, parents): `parents[i]` is the position of the row
             for which it gives row i.
         deterministic: same arguments, same rows.
     """
-    columns = _columns(result)
-    marked: Callable[[F], F] = _declared(None, Callee.TABLE, columns, arguments, vectorised, deterministic)
-    return marked
+    columns = None if result is None else _columns(result)
+    return _declared(function, Callee.TABLE, columns, arguments, vectorised, deterministic)
 
 
+@overload
+def ptf(function: F) -> F: ...
+@overload
 def ptf(
-    *, result: str | DataType | Sequence[str], table: str = "input", pass_columns_through: bool = False
-) -> Callable[[F], F]:
+    *,
+    result: str | DataType | Sequence[str] | None = None,
+    table: str = "input",
+    pass_columns_through: bool = False,
+) -> Callable[[F], F]: ...
+def ptf(
+    function: F | None = None,
+    *,
+    result: str | DataType | Sequence[str] | None = None,
+    table: str = "input",
+    pass_columns_through: bool = False,
+) -> Any:
     """Declares a process table function: a `ProcessFunction` (each row by itself) or `KeyedProcessFunction` (state and timers a key).
 
     A query calls it with a table, and with constants for the parameters of the class:
     `SELECT * FROM f(input => TABLE t PARTITION BY k, limit => 3, on_time => DESCRIPTOR(ts), uid => 'f')`.
 
     Args:
-        result: columns of the rows that it sends, as `udtf` has them.
+        function: as `udf`, a class.
+        result: columns of the rows that it sends, as `udtf` has them; None: from what `process_element` or `on_timer` is annotated to give.
         table: name of the argument that is the table.
         pass_columns_through: all columns of the table go before those that it sends, instead of only the keys; it has no timers then.
     """
-    declaration = FunctionDeclaration(Callee.PROCESS, _columns(result), None, False, True, table, pass_columns_through)
+    columns = None if result is None else _columns(result)
+    declaration = FunctionDeclaration(Callee.PROCESS, columns, None, False, True, table, pass_columns_through)
 
     def mark(target: F) -> F:
         setattr(target, ATTRIBUTE, declaration)
         return target
 
-    return mark
+    return mark if function is None else mark(function)
 
 
 def declaration_of(target: object) -> FunctionDeclaration | None:
@@ -229,52 +245,6 @@ def declaration_of(target: object) -> FunctionDeclaration | None:
 def overloaded(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
     """The signatures that `typing.overload` gives a function, in order; the function itself if there are none."""
     return tuple(typing.get_overloads(function)) or (function,)
-
-
-def annotated_types(function: Callable[..., Any], skip: int = 0) -> tuple[tuple[DataType, ...] | None, DataType | None]:
-    """(types of the arguments without the first `skip`, type of the result) as Python annotations give them; None for what is not
-    annotated.
-
-    >>> def f(a: str, b: int | None) -> float: ...
-    >>> [str(t) for t in annotated_types(f)[0]], str(annotated_types(f)[1])
-    (['STRING', 'BIGINT'], 'DOUBLE')
-    """
-    try:
-        hints = typing.get_type_hints(function)
-        parameters = list(inspect.signature(function).parameters.values())[skip:]
-    except (
-        TypeError,
-        ValueError,
-        NameError,
-    ):  # built-in functions may have no signature; a name may be known to type checkers only
-        return None, None
-    result = type_of_annotation(hints.get("return"))
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    found = [type_of_annotation(hints.get(p.name)) for p in positional]
-    complete = len(positional) == len(parameters) and None not in found
-    return (tuple(t for t in found if t is not None) if complete else None), result
-
-
-def type_of_annotation(annotation: Any) -> DataType | None:
-    """The SQL type of a Python annotation; None if it says nothing.
-
-    >>> str(type_of_annotation(list[str])), str(type_of_annotation(int | None)), type_of_annotation(None)
-    ('ARRAY<STRING>', 'BIGINT', None)
-    """
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (typing.Union, types.UnionType):
-        rest = [a for a in inner if a is not type(None)]
-        return type_of_annotation(rest[0]) if len(rest) == 1 else None
-    if origin is list and len(inner) == 1:
-        element = type_of_annotation(inner[0])
-        return None if element is None else array(element)
-    if origin is dict and len(inner) == 2:
-        key, value = map(type_of_annotation, inner)
-        return None if key is None or value is None else map_of(key, value)
-    try:
-        return _ANNOTATIONS.get(annotation)
-    except TypeError:  # an annotation that cannot be hashed
-        return None
 
 
 def _declared(

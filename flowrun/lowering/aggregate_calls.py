@@ -51,6 +51,7 @@ def user_aggregate(call: AggregateCall) -> UserAggregate:
         call.type,
         reference.vectorised,
         reference.retractable,
+        reference.accumulator,
     )
 
 

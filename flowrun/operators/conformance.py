@@ -10,6 +10,7 @@ import pyarrow.types as pt
 
 from flowrun.core.schema import Field, Schema
 from flowrun.errors import DataError, did_you_mean
+from flowrun.operators.user_values import UNFIT, array_of
 
 
 def as_record_batch(rows: Any, place: str) -> pa.RecordBatch:
@@ -91,12 +92,12 @@ def rows_to_columns(rows: Sequence[Mapping[str, Any]], schema: Schema, place: st
 
 def _column(values: list[Any], field: Field, place: str) -> pa.Array:
     try:
-        return pa.array(values, field.type.arrow)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return array_of(values, field.type)
+    except UNFIT:
         for row, value in enumerate(values):
             try:
-                pa.array([value], field.type.arrow)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                array_of([value], field.type)
+            except UNFIT as error:
                 raise DataError(
                     f"{place}: column '{field.name}' is {field.type}, got {value!r} of type {type(value).__name__}: {error}",
                     row=row,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import inspect
+import os
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +19,8 @@ from typing import Any
 from flowrun.core.optional_pandas import allow_pandas
 from flowrun.errors import PipelineError, did_you_mean
 
+_OF_LIBRARIES = (".pyx", ".pxi")
+"""Ends of the names of files that compiled libraries were made of."""
 _import_lock = threading.RLock()
 _loaded_from_search_path: set[str] = set()
 """Top-level modules that came from some pipeline's search path."""
@@ -187,12 +192,24 @@ def describe(error: BaseException) -> str:
 
 
 def where(error: BaseException, skip: str = __file__) -> str:
-    """` at file:line` of the user's code that failed: the innermost frame outside of Python's import system and of `skip`."""
+    """` at file:line` of the user's code that failed: the innermost frame that is not of a library, of flowrun, nor of `skip`.
+
+    If all are of libraries, it is the innermost one outside of Python's import system and of `skip`.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f" at {error.filename}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     users = [f for f in frames if f.filename != skip]
-    return f" at {users[-1].filename}:{users[-1].lineno}" if users else ""
+    own = [f for f in users if not f.filename.startswith(_library_folders()) and not f.filename.endswith(_OF_LIBRARIES)]
+    shown = (own or users)[-1:]
+    return f" at {shown[0].filename}:{shown[0].lineno}" if shown else ""
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    """Where files are that no user has written; `<` begins the names of those that are none."""
+    installed = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return ("<", str(Path(__file__).parent.parent) + os.sep, *(folder + os.sep for folder in installed))
 
 
 def _name(target: object) -> str:

@@ -7,12 +7,15 @@ columns keep their names and types when a window's size or the expression below 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from flowrun.api.aggregate import BoundAggregate
 from flowrun.core.provided import provides
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.layout import SLICE_END, PartialColumn
+
+if TYPE_CHECKING:
+    from flowrun.api.accumulators import AccumulatorForm
 
 Meanings = Mapping[str, Mapping[str, str]]
 """Keyed table → column → what it holds. Columns whose names say it all are left out."""
@@ -40,6 +43,20 @@ class ExplainsState(Protocol):
     def state_meanings(self) -> Meanings:
         """Keyed table → column → what it holds."""
         ...
+
+
+@runtime_checkable
+class KeepsAccumulators(Protocol):
+    """A factory whose state tables hold accumulators of users' aggregates."""
+
+    def state_accumulators(self) -> Mapping[str, Mapping[str, AccumulatorForm]]:
+        """Keyed table → column → what its accumulators are; those without a known form are left out."""
+        ...
+
+
+def state_accumulators(factory: object) -> Mapping[str, Mapping[str, AccumulatorForm]]:
+    """The accumulators in the state tables of the operators that a factory makes."""
+    return factory.state_accumulators() if provides(factory, KeepsAccumulators) else {}
 
 
 def state_meanings(factory: object) -> Meanings:

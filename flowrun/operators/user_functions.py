@@ -1,4 +1,8 @@
-"""Users' SQL functions as objects that can be called: scalar and table functions, and aggregates."""
+"""Users' SQL functions as objects that can be called: scalar and table functions, and aggregates.
+
+Of a class an instance is made, without arguments, once a subtask. It may have `open()` and `close()`, or be a context manager, whose
+`__enter__` then gives what is called: resources are acquired when a subtask begins, and released when it ends, also after a failure.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,22 @@ from typing import Any
 
 from flowrun.api.user_functions import Aggregate
 from flowrun.errors import PipelineError
-from flowrun.operators.function_loading import describe, load_attribute, where
+from flowrun.operators.function_loading import load_attribute
+from flowrun.operators.opened_functions import made_of_class, present_functions
+
+_METHODS = ("create_accumulator", "accumulate", "get_value")
 
 
 def load_callable(reference: str, search_path: Sequence[str] = ()) -> Callable[..., Any]:
-    """The scalar or table function that `reference` (`module:name`) names, to be called with one value an argument.
+    """The scalar or table function that `reference` (`module:name`) names, opened, to be called with one value an argument.
 
-    It names a function, or a class or instance with `__call__` or `eval`; of a class an instance is made, without arguments. A method
-    `open` without arguments is called on it.
+    It names a function, or a class or instance with `__call__` or `eval`.
 
     Raises:
         PipelineError: there is none, or it cannot be made.
+        DataError: it cannot be opened.
     """
-    target = _instance(load_attribute(reference, search_path), reference)
+    target = present_functions().instance(reference, search_path)
     evaluate = getattr(target, "eval", None)
     if not inspect.isroutine(target) and callable(evaluate):
         called: Callable[..., Any] = evaluate
@@ -34,19 +41,25 @@ def load_callable(reference: str, search_path: Sequence[str] = ()) -> Callable[.
 
 
 def load_aggregate(reference: str, search_path: Sequence[str] = ()) -> Aggregate:
-    """The aggregate that `reference` names: an instance of the class.
+    """The aggregate that `reference` names: an instance of the class, opened.
 
     Raises:
         PipelineError: there is none, it cannot be made, or it lacks a method.
+        DataError: it cannot be opened.
     """
-    target = _instance(load_attribute(reference, search_path), reference)
-    missing = [m for m in ("create_accumulator", "accumulate", "get_value") if not callable(getattr(target, m, None))]
-    if missing:
-        raise PipelineError.of(
-            f"'{reference}' has no method {', '.join(missing)}",
-            "an aggregate is a class with create_accumulator(), accumulate(accumulator, …) and get_value(accumulator)",
-        )
-    return target  # type: ignore[no-any-return]
+    return _as_aggregate(present_functions().instance(reference, search_path), reference)
+
+
+def made_aggregate(reference: str, search_path: Sequence[str] = ()) -> Aggregate:
+    """The aggregate, made to be looked at: it is not opened.
+
+    Raises:
+        PipelineError: as `load_aggregate`.
+    """
+    target = load_attribute(reference, search_path)
+    if inspect.isclass(target):
+        target = made_of_class(target, reference)
+    return _as_aggregate(target, reference)
 
 
 def can_retract(aggregate: Aggregate) -> bool:
@@ -54,17 +67,11 @@ def can_retract(aggregate: Aggregate) -> bool:
     return callable(getattr(aggregate, "retract", None))
 
 
-def _instance(target: Any, reference: str) -> Any:
-    if not inspect.isclass(target):
-        return target
-    try:
-        made = target()
-        opens = getattr(made, "open", None)
-        if callable(opens):
-            opens()
-    except Exception as error:
+def _as_aggregate(target: Any, reference: str) -> Aggregate:
+    missing = [m for m in _METHODS if not callable(getattr(target, m, None))]
+    if missing:
         raise PipelineError.of(
-            f"'{reference}': making a {target.__name__} failed: {describe(error)}{where(error)}",
-            "the class is instantiated without arguments, and its open() is called without any",
-        ) from error
-    return made
+            f"'{reference}' has no method {', '.join(missing)}",
+            "an aggregate is a class with create_accumulator(), accumulate(accumulator, …) and get_value(accumulator)",
+        )
+    return target  # type: ignore[no-any-return]

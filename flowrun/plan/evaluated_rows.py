@@ -71,6 +71,14 @@ class EvaluatedRows:
                 found = self._shared[slot] = inner
         return found
 
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The batch that the rows here are of."""
+        if self._batch is not None:
+            return self._batch
+        assert self._parent is not None
+        return self._parent.batch
+
     def origin(self, row: int) -> int:
         """The position in the batch of a row here."""
         if self._parent is None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, DataType
 from flowrun.plan.description import expressions, label, parameter, part
+
+if TYPE_CHECKING:
+    from flowrun.api.accumulators import AccumulatorForm
 
 
 @part
@@ -211,12 +214,14 @@ class UserAggregateReference:
     Attributes:
         vectorised: its accumulate and retract take Arrow arrays, the rows of one group, else the values of one row.
         retractable: it can take rows back.
+        accumulator: what its accumulators are; None: nobody has looked.
     """
 
     reference: str
     search_path: tuple[str, ...] = ()
     vectorised: bool = False
     retractable: bool = False
+    accumulator: AccumulatorForm | None = None
 
 
 @part

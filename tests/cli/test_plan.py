@@ -88,7 +88,8 @@ def one_row(factory: object, source: bool) -> OperatorSnapshot:
     if not isinstance(factory, DescribesState):
         return OperatorSnapshot()
     tables: Mapping[str, pa.Schema] = factory.state_schemas()
-    return OperatorSnapshot({n: pa.Table.from_pylist([dict.fromkeys(s.names, 0)], s) for n, s in tables.items()})
+    rows = {n: {f.name: "0" if f.type in (pa.string(), pa.binary()) else 0 for f in s} for n, s in tables.items()}
+    return OperatorSnapshot({n: pa.Table.from_pylist([rows[n]], s) for n, s in tables.items()})
 
 
 def metadata(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -14,6 +14,9 @@ from flowrun.core.types import DataType
 from flowrun.errors import ExpressionError, Location, did_you_mean, near_matches
 from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.plan.nodes import PlanNode, Scan, TableReference
+
+if TYPE_CHECKING:
+    from flowrun.api.accumulators import AccumulatorForm
 
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default_database"
@@ -124,6 +127,7 @@ class UserFunction:
         overloads: further (types of arguments, type of the result) that it may be called with.
         required: the least number of arguments; None: all that `arguments` has.
         process: of a process table function: how it is called.
+        accumulator: of an aggregate: what its accumulators are.
     """
 
     name: str
@@ -138,6 +142,7 @@ class UserFunction:
     overloads: tuple[tuple[tuple[DataType, ...], DataType], ...] = ()
     required: int | None = None
     process: ProcessSignature | None = None
+    accumulator: AccumulatorForm | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,7 @@ from flowrun.graph.explain.drawing import (
 from flowrun.graph.explain.stream import ID_DIGITS, parallelism_fact
 from flowrun.graph.explain.transformations import operator_name
 from flowrun.graph.job_graph import ChainedOperator, IntermediateDataSet, JobEdge, JobGraph, JobVertex, OutputEdge
-from flowrun.operators.state_meanings import state_meanings
+from flowrun.operators.state_meanings import state_accumulators, state_meanings
 
 
 def render_job_graph(graph: JobGraph, output: Format = Format.TEXT) -> str:
@@ -196,6 +196,10 @@ def _operator_json(operator: ChainedOperator, vertex: JobVertex) -> dict[str, An
         shown["sorted_inputs"] = True
     if meanings := state_meanings(operator.factory):
         shown["state"] = {table: dict(columns) for table, columns in meanings.items()}
+    if kept := {table: forms for table, forms in state_accumulators(operator.factory).items() if forms}:
+        shown["accumulators"] = {
+            t: {name: form.document() for name, form in forms.items()} for t, forms in kept.items()
+        }
     return shown
 
 

@@ -1,8 +1,9 @@
 """Accumulators of users' aggregates as JSON text, and back: reading one makes values, and never runs code.
 
 Numbers, texts, booleans, None, lists and dictionaries with texts as keys stand for themselves. Everything else is an object whose
-member `!` says what it is: `{"!": "decimal", "value": "1.50"}`. Dataclasses are stored by their name and fields, and found again among
-the dataclasses of the aggregate's own module; neither `__init__` nor `__post_init__` is called.
+member `!` says what it is: `{"!": "decimal", "value": "1.50"}`. Dataclasses and `NamedTuple`s are stored by their name and fields, and
+found again among those of the aggregate's own module; neither `__init__` nor `__post_init__` is called. A field that the stored text does
+not have gets its default. Around accumulators of another version than the first stands `{"!": "version", "version": 2, "value": …}`.
 """
 
 from __future__ import annotations
@@ -23,9 +24,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from flowrun.api.accumulators import defaults_of
+
 TAG = "!"
 """The member that says what an object stands for."""
 
+_RECORD = "dataclass"
+_VERSION = "version"
+_BEFORE_VERSION = b'{"!":"version","version":'
 _PICKLED = b"\x80"
 _LONG = 1 << 63
 _NUMBERS_OF_NUMPY = "biufcmM"
@@ -44,11 +50,14 @@ class AccumulatorCodec:
 
     Args:
         module: where the aggregate's class is defined; its dataclasses may be parts of accumulators. None: there are none.
+        version: of the accumulators that are written.
     """
 
-    def __init__(self, module: ModuleType | None = None) -> None:
+    def __init__(self, module: ModuleType | None = None, version: int = 1) -> None:
         self._module = module
+        self._version = version
         self._known: dict[str, type] | None = None
+        self._plain = False
 
     def encode(self, value: Any) -> bytes:
         """The JSON text of an accumulator.
@@ -60,7 +69,10 @@ class AccumulatorCodec:
         b'{"sum":{"!":"decimal","value":"1.50"},"rows":2}'
         """
         try:
-            return orjson.dumps(self._document(value))
+            document = self._document(value)
+            if self._version != 1:
+                document = {TAG: _VERSION, "version": self._version, "value": document}
+            return orjson.dumps(document)
         except RecursionError:
             raise AccumulatorError("it is nested too deep, or contains itself") from None
         except TypeError as error:  # texts with halves of surrogate pairs
@@ -79,8 +91,45 @@ class AccumulatorCodec:
             raise AccumulatorError(
                 "it was pickled, as flowrun did before; what is pickled is not read, since it may run code"
             )
+        return self._read(text)[1]
+
+    def decode_earlier(self, text: bytes) -> tuple[int, Any]:
+        """(version, accumulator) of a text that an earlier version of the aggregate wrote: records are dicts of their fields.
+
+        Raises:
+            AccumulatorError: the text is another.
+
+        >>> AccumulatorCodec(version=2).decode_earlier(b'{"!":"dataclass","class":"Total","fields":{"sum":1.5}}')
+        (1, {'sum': 1.5})
+        """
+        self._plain = True
         try:
-            return self._value(orjson.loads(text))
+            return self._read(text)
+        finally:
+            self._plain = False
+
+    def version_of(self, text: bytes) -> int:
+        """The version of the aggregate that wrote a text; 1 if it does not say.
+
+        Raises:
+            AccumulatorError: it says so in another way.
+
+        >>> AccumulatorCodec().version_of(AccumulatorCodec(version=3).encode([1]))
+        3
+        """
+        if not text.startswith(_BEFORE_VERSION):
+            return 1
+        try:
+            return int(text[len(_BEFORE_VERSION) :].partition(b",")[0])
+        except ValueError as error:
+            raise AccumulatorError(f"it is damaged: {error}") from error
+
+    def _read(self, text: bytes) -> tuple[int, Any]:
+        try:
+            document = orjson.loads(text)
+            if isinstance(document, dict) and document.get(TAG) == _VERSION:
+                return int(document["version"]), self._value(document["value"])
+            return 1, self._value(document)
         except AccumulatorError:
             raise
         except Exception as error:
@@ -129,21 +178,23 @@ class AccumulatorCodec:
         return [[self._document(k), self._document(v)] for k, v in value.items()]
 
     def _record_document(self, value: Any, kind: type) -> dict[str, Any]:
-        if not dataclasses.is_dataclass(kind):
+        fields = _fields(kind)
+        if fields is None:
             raise AccumulatorError(f"a value of type {kind.__module__}.{kind.__qualname__} cannot be stored")
         if self._records().get(kind.__qualname__) is not kind:
+            what = "dataclass" if dataclasses.is_dataclass(kind) else "NamedTuple"
             raise AccumulatorError(
-                f"the dataclass {kind.__qualname__} is not found at the top of the aggregate's module, but in {kind.__module__}"
+                f"the {what} {kind.__qualname__} is not found at the top of the aggregate's module, but in {kind.__module__}"
             )
-        parts = {f.name: self._document(getattr(value, f.name)) for f in dataclasses.fields(kind)}
-        return {TAG: "dataclass", "class": kind.__qualname__, "fields": parts}
+        parts = {name: self._document(getattr(value, name)) for name in fields}
+        return {TAG: _RECORD, "class": kind.__qualname__, "fields": parts}
 
     def _records(self) -> dict[str, type]:
-        """The dataclasses that the module defines, by name."""
+        """The dataclasses and `NamedTuple`s that the module defines, by name."""
         if self._known is None:
             found = {} if self._module is None else vars(self._module)
             own = None if self._module is None else self._module.__name__
-            kinds = {n: v for n, v in found.items() if isinstance(v, type) and dataclasses.is_dataclass(v)}
+            kinds = {n: v for n, v in found.items() if isinstance(v, type) and _fields(v) is not None}
             self._known = {n: v for n, v in kinds.items() if v.__module__ == own}
         return self._known
 
@@ -178,7 +229,7 @@ class AccumulatorCodec:
             return _numpy(document)
         if tag == "arrow":
             return _arrow(document)
-        if tag == "dataclass":
+        if tag == _RECORD:
             return self._record(document)
         raise AccumulatorError(f"it holds '{tag}', which this flowrun does not know")
 
@@ -187,18 +238,34 @@ class AccumulatorCodec:
 
     def _record(self, document: dict[str, Any]) -> Any:
         name, parts = document["class"], document["fields"]
+        if self._plain:
+            return {field: self._value(part) for field, part in parts.items()}
         kind = self._records().get(name)
         if kind is None:
             raise AccumulatorError(
                 f"it holds a dataclass {name}, which the aggregate's module does not define any more"
             )
-        fields = {f.name for f in dataclasses.fields(kind)}
-        if fields != set(parts):
+        fields = _fields(kind) or ()
+        missing = [f for f in fields if f not in parts]
+        defaults = defaults_of(kind) if missing else {}
+        if not set(parts) <= set(fields) or any(f not in defaults for f in missing):
             raise AccumulatorError(f"the fields of {name} were {', '.join(parts)}, and are {', '.join(sorted(fields))}")
+        values = {f: self._value(parts[f]) if f in parts else defaults[f]() for f in fields}
+        if issubclass(kind, tuple):
+            return tuple.__new__(kind, values.values())
         made: Any = object.__new__(kind)
-        for field, part in parts.items():
-            object.__setattr__(made, field, self._value(part))
+        for field, value in values.items():
+            object.__setattr__(made, field, value)
         return made
+
+
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass or `NamedTuple`, in order; None: it is neither."""
+    if dataclasses.is_dataclass(kind):
+        return tuple(f.name for f in dataclasses.fields(kind))
+    if issubclass(kind, tuple) and isinstance(found := getattr(kind, "_fields", None), tuple):
+        return found
+    return None
 
 
 def _factory_name(factory: Any) -> str | None:

@@ -60,7 +60,7 @@ class BroadcastMap:
         self._place = place = f"state '{descriptor.name}'"
         self._access = access
         self._key_type = map_key_type(place, descriptor.key_type)
-        self._type = ValueType(place, descriptor.type)
+        self._type = ValueType(place, descriptor.type, descriptor.python)
         self._kept: dict[Any, Any] = {}
         self._table: pa.Table | None = None
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from flowrun.api.operator import BatchForm, OperatorSpec, OutputTag
-from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN
+from flowrun.api.operator import BatchForm, OperatorSpec, OutputTag, StateMigrations
+from flowrun.api.state import DELETED_COLUMN, KEY_GROUP_COLUMN, StateDescriptor, with_migration
 from flowrun.core.record import record
 from flowrun.core.row_errors import FAIL, RowErrors
 from flowrun.core.schema import Field, Schema
@@ -15,6 +15,7 @@ from flowrun.core.semantics import NullKeys
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.function_kinds import FunctionInputs
 from flowrun.operators.process.loading import TIMERS, LoadedFunction, load_process_function
+from flowrun.operators.process.migration import MigratedValues
 from flowrun.operators.timers import DOMAIN_COLUMN, TIMESTAMP_COLUMN
 from flowrun.state.backend.tables import StateTable, state_table, unlike
 
@@ -76,6 +77,12 @@ class ProcessFunctionFactory(OperatorSpec):
             return dict(declared_tables(loaded, self.input_schema, self.keys))
         return dict(self.tables or ())
 
+    def state_migrations(self) -> StateMigrations:
+        """What the function makes of state of other types; it is loaded. Raises PipelineError if it cannot be."""
+        if self.keys is None:
+            return {}
+        return _migrations(load_process_function(self.function, keyed=True), self.input_schema, self.keys)
+
 
 @record
 class CoProcessFunctionFactory(OperatorSpec):
@@ -130,6 +137,13 @@ class CoProcessFunctionFactory(OperatorSpec):
             return dict(declared_tables(loaded, self.input_schemas[0], self.keys[0]))
         return dict(self.tables or ())
 
+    def state_migrations(self) -> StateMigrations:
+        """What the function makes of state of other types; it is loaded. Raises PipelineError if it cannot be."""
+        if self.keys[0] is None:
+            return {}
+        loaded = load_process_function(self.function, keyed=True, inputs=self.inputs)
+        return _migrations(loaded, self.input_schemas[0], self.keys[0])
+
 
 def declared_tables(loaded: LoadedFunction, rows: Schema, keys: Sequence[int] | None) -> StateTables:
     """The tables of the states of keys that a function declares, and of its timers.
@@ -143,10 +157,26 @@ def declared_tables(loaded: LoadedFunction, rows: Schema, keys: Sequence[int] | 
         return ()
     columns = key_columns([rows.fields[k] for k in keys])
     descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
-    schemas = {d.name: state_table(d, columns, 1).schema for d in descriptors}
+    schemas = {d.name: _table_schema(d, columns) for d in descriptors}
     if loaded.timers:
         schemas[TIMERS] = timer_table(columns, 1).schema
     return tuple(schemas.items())
+
+
+def _table_schema(descriptor: StateDescriptor, keys: pa.Schema) -> pa.Schema:
+    table = state_table(descriptor, keys, 1)
+    if descriptor.migrate is None:
+        return table.schema
+    return with_migration(table.schema, table.values[0].name, descriptor.migrate)
+
+
+def _migrations(loaded: LoadedFunction, rows: Schema, keys: Sequence[int]) -> StateMigrations:
+    """What the states of a function that have a `migrate` make of tables that hold other values."""
+    columns = key_columns([rows.fields[k] for k in keys])
+    descriptors = [d.descriptor(a) for a, d in loaded.states.items() if d.redistribution is None]
+    return {
+        d.name: MigratedValues(d, state_table(d, columns, 1)).migrated for d in descriptors if d.migrate is not None
+    }
 
 
 def timer_table(keys: pa.Schema, max_parallelism: int) -> StateTable:

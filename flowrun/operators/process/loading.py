@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from flowrun.api.annotated_values import as_annotated
+from flowrun.api.annotations import bare, row_fields
 from flowrun.api.keyed_state import StateDeclaration, declared_states
 from flowrun.api.process_function import RichFunction
+from flowrun.api.signatures import signature_of
 from flowrun.api.state import StateDescriptor
 from flowrun.core.record import record
 from flowrun.errors import PipelineError, near_matches
@@ -75,7 +80,10 @@ def load_process_function(
     timers = _check_timers(type(function), kind, reference, batches)
     states = declared_states(function)
     _check_states(states, reference, keyed, inputs)
-    return LoadedFunction(function, batches, timers, states, methods, kind.calls(function, batches=batches))
+    calls = kind.calls(function, batches=batches)
+    if not batches:
+        calls = tuple(_with_records(c, getattr(function, m)) for c, m in zip(calls, methods, strict=True))
+    return LoadedFunction(function, batches, timers, states, methods, calls)
 
 
 def broadcast_states(recipe: FunctionRecipe, *, keyed: bool) -> Mapping[str, StateDescriptor]:
@@ -175,6 +183,17 @@ def _form(made: type[RichFunction], kind: FunctionKind, reference: str) -> bool:
             f"'{reference}' has {present}, but no {missing}", f"add {missing}: every input has a method of its own"
         )
     return bool(batches)
+
+
+def _with_records(call: Call, method: Callable[..., Any]) -> Call:
+    """A method for rows as it is annotated: its first parameter may be a dataclass or `NamedTuple` instead of a dict."""
+    given = signature_of(method).parameters[:1]
+    kind = bare(given[0].annotation) if given else None
+    if row_fields(kind) is None or typing.is_typeddict(kind):
+        return call
+    record_of = as_annotated(kind)
+    assert record_of is not None
+    return lambda row, context: call(record_of(row), context)
 
 
 def _check_states(states: Mapping[str, StateDeclaration], reference: str, keyed: bool, inputs: FunctionInputs) -> None:

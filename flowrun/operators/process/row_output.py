@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from flowrun.api.annotated_values import fields_of, is_record
 from flowrun.api.operator import Output, OutputTag
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
@@ -63,8 +64,7 @@ class RowOutput:
             DataError: it is no mapping with the declared columns.
         """
         if type(row) is not dict and not isinstance(row, Mapping):
-            kind_text = "nothing (None)" if row is None else type(row).__name__
-            raise DataError(f"{self._place} must give rows as dicts, got {kind_text}", row=source)
+            row = self._record(row, source)
         if row.keys() != self._names:
             check_row(row, self._schema, self._place, source)
         self._rows.append(row)
@@ -79,6 +79,15 @@ class RowOutput:
         if source is None and self._added is not None:
             self._keys.append(self.key)
         return len(self._rows) >= _MAX_ROWS
+
+    def _record(self, row: Any, source: int | None) -> Mapping[str, Any]:
+        found = fields_of(row, tuple(self._schema.names)) if is_record(row) else None
+        if found is None:
+            kind_text = "nothing (None)" if row is None else type(row).__name__
+            raise DataError(
+                f"{self._place} must give rows as dicts, dataclasses or NamedTuples, got {kind_text}", row=source
+            )
+        return found
 
     def discard(self, source: int) -> None:
         """Forget what the row at this position of the batch gave."""
@@ -186,7 +195,7 @@ class RowOutputs:
 
     def returned(self, value: Any) -> None:
         """Collect what the function returned: a row, or an iterable of rows; a generator runs here."""
-        if type(value) is dict or isinstance(value, Mapping):
+        if type(value) is dict or isinstance(value, Mapping) or is_record(value):
             if self._main.add(value, self.time, self.row, self.kind):
                 self._flush_full()
         elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):

@@ -91,7 +91,7 @@ class ObjectBackend:
     def handle(self, descriptor: StateDescriptor) -> ObjectState:
         """The handle of a state."""
         place = f"state '{descriptor.name}'"
-        kind = ValueType(place, descriptor.type)
+        kind = ValueType(place, descriptor.type, descriptor.python)
         key_type = None
         column: Callable[[list[Any]], pa.Array] = kind.array
         if isinstance(descriptor, ListStateDescriptor):

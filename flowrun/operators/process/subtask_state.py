@@ -17,7 +17,7 @@ class SubtaskList:
 
     def __init__(self, place: str, descriptor: StateDescriptor, redistribution: Redistribution) -> None:
         self._place = place
-        self._type = ValueType(place, descriptor.type)
+        self._type = ValueType(place, descriptor.type, descriptor.python)
         self._redistribution = redistribution
         self._kept: list[Any] = []
 

@@ -1,21 +1,25 @@
 """Every row once for each row that a user's Python function gives for it: LATERAL TABLE(f(…)).
 
-A function of rows is called with the values of one row and yields (or returns a list of) tuples, one a row; None gives none, and a
-function of one column may give lone values. A vectorised one is called with an Arrow array an argument and returns
-(`pa.RecordBatch`, parents): `parents[i]` is the position of the row that gave row i.
+A function of rows is called with the values of one row and yields (or returns a list of) rows: tuples, dicts, dataclasses or
+`NamedTuple`s; None gives none, and a function of one column may give lone values. A vectorised one is called with a column an argument
+and returns (rows, parents): `parents[i]` is the position of the row that gave row i, and rows are a `pa.RecordBatch`, `pa.Table`, or a
+DataFrame of pandas or polars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from flowrun.api.annotated_values import as_storable, fields_of
+from flowrun.api.annotations import AnnotationError, columns_of_annotation
 from flowrun.api.functions import ColumnsKernel
-from flowrun.api.user_functions import declaration_of
+from flowrun.api.signatures import Signature, signature_of
+from flowrun.api.user_functions import FunctionDeclaration, declaration_of
 from flowrun.core.arrays import Integers
 from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
@@ -28,6 +32,7 @@ from flowrun.operators.row_failures import RowFailures
 from flowrun.operators.rows.children import with_columns_of
 from flowrun.operators.rows.factories import TableFunctionFactory
 from flowrun.operators.user_functions import load_callable
+from flowrun.operators.user_values import Intake, row_batch
 
 
 class TableFunctionOperator(AbstractOperator):
@@ -38,7 +43,10 @@ class TableFunctionOperator(AbstractOperator):
         self._place = f"table function '{factory.reference}' of '{factory.name}'"
         self._function: Callable[..., Any] | None = None
         self._arguments: ColumnsKernel | None = None
+        self._intake: Intake | None = None
         self._vectorised = False
+        self._orders: list[tuple[str, ...]] = [factory.columns.names]
+        self._storable = [as_storable(t) for t in factory.columns.types]
         self._failures: RowFailures | None = None
 
     def open(self) -> None:
@@ -47,7 +55,10 @@ class TableFunctionOperator(AbstractOperator):
         self._failures = RowFailures(factory.errors, self.context, self.output)
         self._function = load_callable(factory.reference, factory.search_path)
         declared = declaration_of(load_attribute(factory.reference, factory.search_path))
-        self._vectorised = declared is not None and declared.vectorised
+        signature = signature_of(self._function)
+        self._orders += _declared_orders(declared, signature, len(factory.columns))
+        self._vectorised = signature.is_vectorised or (declared is not None and declared.vectorised)
+        self._intake = Intake(signature, len(factory.arguments.schema), vectorised=self._vectorised)
         self._arguments = factory.arguments.compile()
 
     def process_batch(self, batch: RecordBatch, input_index: int = 0) -> None:
@@ -73,19 +84,24 @@ class TableFunctionOperator(AbstractOperator):
 
     def _called(self, arguments: pa.RecordBatch, batch: RecordBatch) -> tuple[pa.RecordBatch, Integers]:
         assert self._function is not None
+        assert self._intake is not None
+        taken = self._intake.columns(arguments.columns, batch.num_rows)
         try:
-            returned = self._function(*arguments.columns)
+            returned = self._function(*taken.columns)
         except FlowrunError:
             raise
         except Exception as error:
-            raise self._failed(error, None, "") from error
-        if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[0], pa.RecordBatch)):
+            shown = f"; the batch has {batch.num_rows} rows and begins with {describe_row(batch.columns, 0)}"
+            raise self._failed(error, None, shown) from error
+        rows = row_batch(returned[0]) if isinstance(returned, tuple) and len(returned) == 2 else None
+        if rows is None:
             raise DataError(
-                f"{self._place} must return (pa.RecordBatch, parents), got {type(returned).__name__}",
-                hint="parents[i] is the position of the row that gave row i",
+                f"{self._place} must return (rows, parents), got {type(returned).__name__}",
+                hint="rows are a pa.RecordBatch or a DataFrame, and parents[i] is the position of the row that gave row i",
             )
-        made = conform(returned[0].rename_columns(self._names(returned[0])), self._factory.columns, self._place)
-        return made, self._parents(returned[1], made.num_rows, batch.num_rows)
+        made = conform(rows.rename_columns(self._names(rows)), self._factory.columns, self._place)
+        parents = self._parents(returned[1], made.num_rows, taken.rows)
+        return made, parents if taken.positions is None else taken.positions[parents]
 
     def _names(self, returned: pa.RecordBatch) -> list[str]:
         """The declared names by position: in the output they may have been changed to be unique."""
@@ -108,8 +124,9 @@ class TableFunctionOperator(AbstractOperator):
 
     def _called_by_row(self, arguments: pa.RecordBatch, batch: RecordBatch) -> tuple[pa.RecordBatch, Integers]:
         assert self._function is not None
+        assert self._intake is not None
         names = self._factory.columns.names
-        lists = [_python_values(c) for c in arguments.columns]
+        lists = self._intake.values(arguments.columns)
         made: list[Mapping[str, Any]] = []
         parents: list[int] = []
         for row in range(batch.num_rows):
@@ -138,21 +155,28 @@ class TableFunctionOperator(AbstractOperator):
             )
         return returned
 
-    def _values(self, child: Any, row: int) -> tuple[Any, ...]:
+    def _values(self, child: Any, row: int) -> list[Any]:
         names = self._factory.columns.names
-        if (
-            isinstance(child, tuple | list)
-            and len(child) == len(names)
-            and (len(names) > 1 or isinstance(child, tuple))
-        ):
-            return tuple(child)
-        if len(names) == 1:
-            return (child,)
-        raise DataError(
-            f"{self._place} gave the row {child!r}, expected {len(names)} values: {', '.join(names)}",
-            row=row,
-            hint="yield a tuple with one value a column",
-        )
+        values: Any = None
+        if isinstance(child, tuple | list) and len(child) == len(names):
+            values = child if len(names) > 1 or isinstance(child, tuple) else None
+        elif not isinstance(child, tuple | list) and (found := fields_of(child, names)) is not None:
+            values = self._by_name(found)
+        if values is None and len(names) == 1:
+            values = (child,)
+        if values is None:
+            raise DataError(
+                f"{self._place} gave the row {child!r}, expected {len(names)} values: {', '.join(names)}",
+                row=row,
+                hint="yield a tuple with one value a column, or a dict, dataclass or NamedTuple with their names",
+            )
+        pairs = zip(values, self._storable, strict=True)
+        return [v if convert is None or v is None else convert(v) for v, convert in pairs]
+
+    def _by_name(self, found: Mapping[str, Any]) -> list[Any] | None:
+        """The values of a record in the order of the columns, whose names may have been changed to be unique; None: it has others."""
+        order = next((names for names in self._orders if found.keys() == set(names)), None)
+        return None if order is None else [found[n] for n in order]
 
     def _failed(self, error: Exception, row: int | None, shown: str) -> DataError:
         return DataError(
@@ -162,14 +186,14 @@ class TableFunctionOperator(AbstractOperator):
         )
 
 
-def _python_values(column: pa.Array) -> list[Any]:
-    """Values as users' functions get them: nanoseconds are cut to microseconds, the finest that Python's datetimes hold."""
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = pc.cast(column, pa.timestamp("us", tz=column.type.tz), safe=False)
-    elif column.type == pa.time64("ns"):
-        column = pc.cast(column, pa.time64("us"), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
+def _declared_orders(
+    declared: FunctionDeclaration | None, signature: Signature, columns: int
+) -> Iterator[tuple[str, ...]]:
+    """The names of the columns as the function's decorators and its annotation have them."""
+    said = () if declared is None else (declared.result, *(o.result for o in declared.others))
+    with suppress(AnnotationError):  # the decorator may say what annotations cannot
+        said = (*said, columns_of_annotation(signature.result.annotation))
+    yield from (rows.names for rows in said if rows is not None and len(rows.names) == columns)
 
 
 def _with_missing(columns: list[pa.Array], parents: Integers, rows: int) -> tuple[list[pa.Array], Integers]:

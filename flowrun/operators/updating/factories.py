@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -26,7 +27,10 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.keyed.key_rows import WRITTEN
 from flowrun.operators.keyed.row_store import ROW_COLUMN, row_store_schema
-from flowrun.operators.updating.group_layout import GroupLayout, group_meanings
+from flowrun.operators.updating.group_layout import GROUPS, GroupLayout, group_meanings
+
+if TYPE_CHECKING:
+    from flowrun.api.accumulators import AccumulatorForm
 
 ROWS = "rows"
 """Name of the state table with the row of each key, of ChangelogNormalize and of ON CONFLICT."""
@@ -80,6 +84,11 @@ class GroupAggregateFactory(_GroupFactory):
     def state_meanings(self) -> Mapping[str, Mapping[str, str]]:
         """What the columns of these tables hold."""
         return group_meanings(self.layout, self.aggregates)
+
+    def state_accumulators(self) -> Mapping[str, Mapping[str, AccumulatorForm]]:
+        """What the accumulators of users' aggregates are."""
+        found = {u.column.name: u.user.accumulator for u in self.layout.users}
+        return {GROUPS: {name: form for name, form in found.items() if form is not None}}
 
 
 @record(slots=False)

@@ -16,13 +16,14 @@ from flowrun.graph.job_graph import ChainedOperator, JobGraph, JobVertex
 from flowrun.runtime.checkpoint.comparison import Comparison, OperatorComparison, Problem, StateChange
 from flowrun.runtime.checkpoint.in_flight_compatibility import in_flight_problems
 from flowrun.runtime.checkpoint.operator_compatibility import (
+    Recorded,
     common_operator,
     dropped_operator,
     has_state,
     is_keyed,
     new_operator,
 )
-from flowrun.runtime.checkpoint.recorded_graph import recorded_exchanges, recorded_meanings
+from flowrun.runtime.checkpoint.recorded_graph import recorded_accumulators, recorded_exchanges, recorded_meanings
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
 
 __all__ = ["Comparison", "OperatorComparison", "Problem", "StateChange", "compare"]
@@ -36,6 +37,7 @@ def compare(metadata: CheckpointMetadata, job_graph: JobGraph) -> Comparison:
     vertices = tuple(_with_key_groups(v, metadata) for v in job_graph.vertices)
     adopted = replace(job_graph, vertices=vertices)
     meanings = recorded_meanings(metadata.job_graph)
+    accumulators = recorded_accumulators(metadata.job_graph)
     present = {o.operator_id for v in vertices for o in v.operators}
     stateful = {o.operator_id: o for o in metadata.operators.values() if has_state(o)}
     dropped = [o for o in stateful.values() if o.operator_id not in present]
@@ -46,7 +48,12 @@ def compare(metadata: CheckpointMetadata, job_graph: JobGraph) -> Comparison:
         for operator in vertex.operators:
             saved = metadata.operators.get(operator.operator_id)
             compared = (
-                common_operator(operator, vertex, saved, meanings.get(operator.operator_id, {}))
+                common_operator(
+                    operator,
+                    vertex,
+                    saved,
+                    Recorded(meanings.get(operator.operator_id, {}), accumulators.get(operator.operator_id, {})),
+                )
                 if saved is not None and operator.operator_id in stateful
                 else new_operator(operator, vertex, saved, dropped)
             )

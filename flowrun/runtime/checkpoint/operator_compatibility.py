@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from flowrun.api.accumulators import AccumulatorForm, accumulator_remedy, form_change
 from flowrun.api.operator import DescribesState
-from flowrun.api.state import KEY_COLUMNS_METADATA
+from flowrun.api.state import KEY_COLUMNS_METADATA, migrations_of
+from flowrun.core.record import record
 from flowrun.errors import near_matches
 from flowrun.graph.job_graph import ChainedOperator, JobVertex
-from flowrun.operators.state_meanings import STRUCTURAL_COLUMNS, Meanings, state_meanings
+from flowrun.operators.state_meanings import STRUCTURAL_COLUMNS, Meanings, state_accumulators, state_meanings
 from flowrun.runtime.checkpoint.comparison import Layout, OperatorComparison, Problem, StateChange, TableFacts
 from flowrun.runtime.checkpoint.connector_state import connector_state_problems
 from flowrun.state.checkpoints import KeyedTableState, OperatorMetadata
@@ -21,6 +24,19 @@ COMMITTABLES = "committables"
 """Name of the operator state in which sinks keep what they wrote but did not commit."""
 
 _AFRESH = "undo the change, or give it a new uid to start it without its old state"
+
+
+@record
+class Recorded:
+    """What a savepoint says of an operator's state.
+
+    Attributes:
+        meanings: what the columns of its tables held.
+        accumulators: `table.column` → what the accumulators of users' aggregates were.
+    """
+
+    meanings: Meanings
+    accumulators: Mapping[str, AccumulatorForm]
 
 
 def table_facts(saved: OperatorMetadata) -> tuple[TableFacts, ...]:
@@ -125,7 +141,7 @@ def common_operator(
     operator: ChainedOperator,
     vertex: JobVertex,
     saved: OperatorMetadata,
-    recorded: Meanings,
+    recorded: Recorded,
 ) -> OperatorComparison:
     """An operator of the pipeline that has state in the savepoint.
 
@@ -133,21 +149,22 @@ def common_operator(
         operator: in the pipeline.
         vertex: its vertex, with the number of key groups that it will have.
         saved: in the savepoint.
-        recorded: what the columns of its tables held when the savepoint was taken; empty if not known.
+        recorded: what the columns of its tables held when the savepoint was taken, as far as it is known.
     """
     before = Layout(saved.parallelism, saved.max_parallelism)
     after = Layout(vertex.parallelism, vertex.max_parallelism)
     tables = table_facts(saved)
     keyed = is_keyed(operator) or any(t.keyed for t in tables)
-    found, additions, notes = _table_differences(operator, saved, recorded)
-    found = _role_problems(operator, saved, tables) or [*found, *connector_state_problems(operator, saved)]
+    compared = _table_differences(operator, saved, recorded)
+    found = _role_problems(operator, saved, tables) or [*compared.wrong, *connector_state_problems(operator, saved)]
     problems = tuple(
         Problem(
             f"the state of '{operator.name}' ({_identity(operator.uid)}) does not fit: {text}",
-            _misfit_hint(operator, saved),
+            compared.remedies.get(text) or _misfit_hint(operator, saved),
         )
         for text in found
     )
+    additions = compared.additions
     change = StateChange.INCOMPATIBLE if problems else StateChange.CHANGED if additions else StateChange.KEPT
     return OperatorComparison(
         operator.operator_id,
@@ -160,7 +177,7 @@ def common_operator(
         tables,
         tuple(additions),
         problems,
-        (*notes, *_notes(operator, saved)),
+        (*compared.notes, *_notes(operator, saved)),
     )
 
 
@@ -209,35 +226,98 @@ def _role_problems(operator: ChainedOperator, saved: OperatorMetadata, tables: S
     return found
 
 
-def _table_differences(
-    operator: ChainedOperator, saved: OperatorMetadata, recorded: Meanings
-) -> tuple[list[str], list[str], list[str]]:
-    """(what does not fit, which columns are added, what else to know) of the keyed tables that have rows."""
+@dataclass(slots=True)
+class _Differences:
+    """What differs between the tables of a savepoint and those of a pipeline.
+
+    Attributes:
+        wrong: what does not fit.
+        remedies: what to do about some of it.
+        additions: how rows become such as the pipeline keeps.
+        notes: what else to know.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    remedies: dict[str, str] = field(default_factory=dict)
+    additions: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def _table_differences(operator: ChainedOperator, saved: OperatorMetadata, recorded: Recorded) -> _Differences:
+    """What differs of the keyed tables that have rows."""
+    differs = _Differences()
     if not isinstance(operator.factory, DescribesState):
-        return [], [], []
+        return differs
     expected = operator.factory.state_schemas()
-    meanings = state_meanings(operator.factory)
+    meanings, accumulators = state_meanings(operator.factory), state_accumulators(operator.factory)
     with_rows = {t.name for t in table_facts(saved) if t.keyed}
-    found: list[str] = []
-    additions: list[str] = []
-    notes: list[str] = []
     for name, states in keyed_states(saved).items():
         if name not in with_rows:
             continue
         if name not in expected:
-            found.append(f"table '{name}' is not kept any more")
+            differs.wrong.append(f"table '{name}' is not kept any more")
             continue
         old, new = restored_schema(states[0].schema), restored_schema(expected[name])
         wrong = _key_differences(old, new) or differences(old, new)
-        changed = _other_meanings(recorded.get(name, {}), meanings.get(name, {}))
+        if wrong and (migrated := _migrated(old, new)):
+            wrong, old = differences(migrated.schema, new), migrated.schema
+            differs.additions += [f"{name}: {text}" for text in ([] if wrong else migrated.texts)]
+        changed = _other_meanings(recorded.meanings.get(name, {}), meanings.get(name, {}))
         wrong = wrong or [text for column, text in changed.items() if column in STRUCTURAL_COLUMNS]
-        found += [f"{name}: {text}" for text in wrong]
+        differs.wrong += [f"{name}: {text}" for text in wrong]
         if not wrong:
             added = [f for f in new if f.name not in old.names]
-            additions += [f"{name}: column '{f.name}' {f.type} is added, NULL in what is there" for f in added]
-            additions += _inner_additions(name, old, new)
-            notes += [f"{name}: {text}" for text in changed.values()]
-    return found, additions, notes
+            differs.additions += [f"{name}: column '{f.name}' {f.type} is added, NULL in what is there" for f in added]
+            differs.additions += _inner_additions(name, old, new)
+            differs.notes += [f"{name}: {text}" for text in changed.values()]
+        for column, form in accumulators.get(name, {}).items():
+            if column in old.names:
+                _compare_accumulators(
+                    f"{name}: column '{column}'", recorded.accumulators.get(f"{name}.{column}"), form, differs
+                )
+    return differs
+
+
+@record
+class _Migrated:
+    """A table after the user's functions have migrated its values, and what they do."""
+
+    schema: pa.Schema
+    texts: tuple[str, ...]
+
+
+def _migrated(old: pa.Schema, new: pa.Schema) -> _Migrated | None:
+    """What becomes of a table by the migrations that its new schema names; None: they change nothing."""
+    changed = {
+        column: function
+        for column, function in migrations_of(new).items()
+        if column in old.names and differences(pa.schema([old.field(column)]), pa.schema([new.field(column)]))
+    }
+    if not changed or _key_differences(old, new):
+        return None
+    fields = [new.field(f.name) if f.name in changed else f for f in old]
+    texts = tuple(
+        f"column '{c}' {old.field(c).type} becomes {new.field(c).type}, by {function}"
+        for c, function in changed.items()
+    )
+    return _Migrated(pa.schema(fields, old.metadata), texts)
+
+
+def _compare_accumulators(
+    place: str, before: AccumulatorForm | None, after: AccumulatorForm, differs: _Differences
+) -> None:
+    """Add what becomes of the accumulators of a user's aggregate."""
+    if before is None or (not (before.type and after.type) and before.version == after.version):
+        differs.notes.append(
+            f"{place}: what its accumulators are, or were, is not known: whether they fit shows when they are read "
+            "(annotate what create_accumulator gives)"
+        )
+        return
+    unreadable, filled = form_change(before, after)
+    differs.additions += [f"{place}: {text}" for text in filled]
+    for text in unreadable:
+        differs.wrong.append(f"{place}: {text}")
+        differs.remedies[differs.wrong[-1]] = accumulator_remedy(before)
 
 
 def _key_differences(old: pa.Schema, new: pa.Schema) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from flowrun.api.accumulators import AccumulatorForm, form_of_document
 from flowrun.api.source import JsonValue
 from flowrun.core.record import record
 from flowrun.operators.state_meanings import Meanings
@@ -49,6 +50,22 @@ def recorded_meanings(graph: JsonValue) -> Mapping[str, Meanings]:
         for vertex in _objects(graph, "vertices")
         for operator in _objects(vertex, "operators")
         if isinstance(state := operator.get("state"), dict)
+    }
+
+
+def recorded_accumulators(graph: JsonValue) -> Mapping[str, Mapping[str, AccumulatorForm]]:
+    """Operator id → `table.column` → what the accumulators of a user's aggregate were."""
+    return {
+        str(operator.get("operator_id")): {
+            f"{table}.{column}": form
+            for table, columns in kept.items()
+            if isinstance(columns, dict)
+            for column, document in columns.items()
+            if (form := form_of_document(document)) is not None
+        }
+        for vertex in _objects(graph, "vertices")
+        for operator in _objects(vertex, "operators")
+        if isinstance(kept := operator.get("accumulators"), dict)
     }
 
 

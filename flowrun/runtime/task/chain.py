@@ -24,6 +24,7 @@ from flowrun.core.record import record
 from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.job_graph import ChainedOperator, JobSettings, JobVertex
 from flowrun.operators.implementations import create_operator
+from flowrun.operators.opened_functions import OpenedFunctions
 from flowrun.runtime.error_text import describe_error
 from flowrun.runtime.metrics import MetricRegistry, ScopedMetrics
 from flowrun.runtime.task.outputs import (
@@ -120,6 +121,7 @@ class OperatorChain:
         self._targets: dict[int, ChainTarget] = {}
         """How each operator behind the head is called, by its position."""
         self._working_aside: tuple[WorksAside, ...] = ()
+        self._functions = OpenedFunctions()
         self._closed = False
         self.failure: OperatorFailure | None = None
         self.phase = "create"
@@ -129,6 +131,7 @@ class OperatorChain:
 
     def build(self) -> None:
         """Create and set up all operators; the chain can be closed from now on, however far this comes."""
+        self._functions.enter()
         for position, chained in enumerate(self._vertex.operators):
             scope = (self._vertex.vertex_id, str(self._environment.subtask), chained.operator_id)
             metrics = self._environment.metrics.group(*scope)
@@ -161,6 +164,7 @@ class OperatorChain:
 
     def initialize_state(self, restore: Restore | None = None) -> None:
         """Give every operator its state back, tail to head."""
+        self._functions.enter()
         self.phase = "initialize_state"
         for position in reversed(range(len(self._links))):
             with _Noting(self, position):
@@ -172,6 +176,7 @@ class OperatorChain:
         Args:
             when_open: called with the position of each operator once it and all behind it are open, before those ahead of it are.
         """
+        self._functions.enter()
         for position in reversed(range(len(self._links))):
             self.phase = "open"
             with _Noting(self, position):
@@ -192,6 +197,7 @@ class OperatorChain:
 
     def process_batch(self, batch: RecordBatch, input_index: int) -> None:
         """Rows for the head."""
+        self._functions.enter()
         head = self._links[0]
         head.metrics.counter("numRecordsIn").inc(batch.num_rows)
         if not self._environment.settings.object_reuse:
@@ -210,6 +216,7 @@ class OperatorChain:
 
     def process_event(self, event: Watermark | WatermarkStatus | LatencyMarker, input_index: int) -> None:
         """A watermark, status or probe for the head."""
+        self._functions.enter()
         head = self._links[0].operator
         with _Noting(self, 0):
             if isinstance(event, Watermark):
@@ -222,6 +229,7 @@ class OperatorChain:
 
     def end_keys(self) -> None:
         """The head, whose inputs are sorted, gets no more rows of the keys that were."""
+        self._functions.enter()
         head = self._links[0].operator
         assert isinstance(head, EndsKeys)
         with _Noting(self, 0):
@@ -233,11 +241,13 @@ class OperatorChain:
 
     def call(self, position: int, action: Callable[[], None]) -> None:
         """Do something else with an operator; a failure counts as its own."""
+        self._functions.enter()
         with _Noting(self, position):
             action()
 
     def end_input(self, input_index: int) -> None:
         """One input of the head ended."""
+        self._functions.enter()
         self.phase = "end_input"
         with _Noting(self, 0):
             self._links[0].operator.end_input(input_index)
@@ -245,6 +255,7 @@ class OperatorChain:
 
     def finish(self) -> None:
         """All inputs ended: finish from head to tail; each operator learns that its input ended once the one before is finished."""
+        self._functions.enter()
         self.is_finishing = True
         try:
             for position, link in enumerate(self._links):
@@ -309,7 +320,7 @@ class OperatorChain:
         self.phase = "process"
 
     def close(self) -> list[OperatorFailure]:
-        """Close every operator, whatever the others raise; gives what they raised. Idempotent."""
+        """Close every operator, then the users' functions, whatever the others raise; gives what they raised. Idempotent."""
         if self._closed:
             return []
         self._closed = True
@@ -320,6 +331,8 @@ class OperatorChain:
                 link.operator.close()
             except Exception as error:
                 failures.append(OperatorFailure(link.name, "close", error))
+        names = ", ".join(link.name for link in self._links)
+        failures += [OperatorFailure(names, "close", error) for error in self._functions.close()]
         return failures
 
     def note_failure(self, position: int, error: BaseException) -> None:

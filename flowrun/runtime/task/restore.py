@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
-from flowrun.api.operator import DescribesState
-from flowrun.api.state import KeyGroupRange, OperatorSnapshot
+from flowrun.api.operator import DescribesState, MigratesState
+from flowrun.api.state import KeyGroupRange, OperatorSnapshot, migrations_of
 from flowrun.core.provided import provides
 from flowrun.errors import StateError
 from flowrun.graph.job_graph import ChainedOperator
 from flowrun.runtime.messages import RestoredChannel, RestoredTask
 from flowrun.state.checkpoints import KeyedTableState, StoredRows
-from flowrun.state.schema_migration import migrate
+from flowrun.state.schema_migration import differences, migrate
 from flowrun.state.storage.contract import SnapshotStorage
 
 
@@ -36,7 +37,8 @@ def read_operator(
     for name, tables in state.keyed.items():
         assert storage is not None
         try:
-            keyed[name] = _read(tables, expected.get(name), groups, restored.root, storage)
+            parts = _parts(tables, groups, restored.root, storage)
+            keyed[name] = _joined(parts, expected.get(name), partial(_migration, operator, name))
         except StateError as error:
             raise StateError(
                 f"'{operator.name}', state '{name}' of checkpoint {restored.checkpoint_id}: {error.message}",
@@ -45,13 +47,9 @@ def read_operator(
     return OperatorSnapshot(keyed, state.operator)
 
 
-def _read(
-    tables: Sequence[KeyedTableState],
-    expected: pa.Schema | None,
-    groups: KeyGroupRange,
-    root: str,
-    storage: SnapshotStorage,
-) -> pa.Table:
+def _parts(
+    tables: Sequence[KeyedTableState], groups: KeyGroupRange, root: str, storage: SnapshotStorage
+) -> list[pa.Table]:
     """One table of all old subtasks. Those of different columns (written before and after a migration) are read apart."""
     alike: list[list[KeyedTableState]] = []
     for table in tables:
@@ -60,14 +58,36 @@ def _read(
             alike.append([table])
         else:
             same.append(table)
-    parts = [storage.read_keyed(a, groups, root) for a in alike]
+    return [storage.read_keyed(a, groups, root) for a in alike]
+
+
+def _joined(
+    parts: list[pa.Table], expected: pa.Schema | None, migration: Callable[[], Callable[[pa.Table], pa.Table] | None]
+) -> pa.Table:
+    """The parts as one table of the columns that are expected.
+
+    `migration` gives what makes rows of rows with other values, if there is something.
+    """
     if expected is not None:
+        if migrations_of(expected):
+            parts = [_with_values(part, expected, migration) for part in parts]
         parts = [migrate(part, expected) for part in parts]
     elif any(not part.schema.equals(parts[0].schema) for part in parts[1:]):
         raise StateError(
             "old subtasks wrote it with different columns: " + "; ".join(str(part.schema.names) for part in parts)
         )
     return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def _with_values(
+    part: pa.Table, expected: pa.Schema, migration: Callable[[], Callable[[pa.Table], pa.Table] | None]
+) -> pa.Table:
+    made = migration() if differences(part.schema, expected) else None
+    return part if made is None else made(part)
+
+
+def _migration(operator: ChainedOperator, name: str) -> Callable[[pa.Table], pa.Table] | None:
+    return operator.factory.state_migrations().get(name) if provides(operator.factory, MigratesState) else None
 
 
 def read_channels(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowrun.api.annotated_values import as_annotated, as_storable
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 
@@ -20,18 +21,25 @@ _NAN = math.nan
 class ValueType:
     """How values of one state are kept: as plain immutable Python objects, nested ones as Arrow scalars.
 
-    Attributes:
+    Args:
         place: begins the message of errors, e.g. `state 'count'`.
         type: declared.
+        python: annotation of the values; None: they are given as Arrow gives them.
+
+    Attributes:
         store: what is kept of a given value. Raises DataError if the value is not of the type.
         load: the value of what is kept; None: that is the value.
     """
 
-    def __init__(self, place: str, type: DataType) -> None:
+    def __init__(self, place: str, type: DataType, python: Any = None) -> None:
         self.place = place
         self.type = type
         self.store: Convert = self._quick_store() or self._slow_store
         self.load: Convert | None = _as_python if type.is_nested else None
+        self._storable = as_storable(type)
+        made = as_annotated(python)
+        if made is not None and self.load is not None:
+            self.load = lambda kept: None if kept is None else made(kept.as_py())
 
     def _quick_store(self) -> Convert | None:
         root = self.type.root
@@ -58,6 +66,8 @@ class ValueType:
         if value is None or (self.type.is_integer and isinstance(value, float)):
             raise self.refused(value)
         try:
+            if self._storable is not None:
+                value = self._storable(value)
             scalar = pa.scalar(value, kind)
             return scalar if self.type.is_nested else scalar.as_py()
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:

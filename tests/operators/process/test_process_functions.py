@@ -113,7 +113,7 @@ def test_null_keys_go_as_the_policy_says(name: str) -> None:
 
 ANSWERS = [
     ("Chatty", 5, "must return nothing, a row .a dict. or an iterable of rows, got int"),
-    ("Chatty", [None], "must give rows as dicts, got nothing"),
+    ("Chatty", [None], "must give rows as dicts, dataclasses or NamedTuples, got nothing"),
     ("Chatty", {"k": "a"}, "without the column 'n'"),
     ("Chatty", [{"k": "a", "n": 1, "m": 2}], "with the undeclared column 'm'"),
     ("Chatty", {"k": "a", "n": "x"}, "column 'n' is BIGINT, got 'x' of type str"),

@@ -78,7 +78,11 @@ class UserFunctions:
             return None
         function, bound = self.called(function, rows, arguments, span_of(node))
         reference = UserAggregateReference(
-            function.reference, function.search_path, function.vectorised, function.retractable
+            function.reference,
+            function.search_path,
+            function.vectorised,
+            function.retractable,
+            function.accumulator,
         )
         return AggregateCall(function.name, bound, function.result, "", distinct, filter, reference=reference)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import typing
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, TypeAlias, TypeVar
 
+from flowrun.api.accumulators import accumulator_form
+from flowrun.api.annotations import AnnotationError, columns_of_annotation
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
-from flowrun.api.user_functions import (
-    Callee,
-    FunctionDeclaration,
-    annotated_types,
-    declaration_of,
-    overloaded,
-    type_of_annotation,
-)
+from flowrun.api.signatures import NamedAnnotation, Signature, signature_of
+from flowrun.api.user_functions import Aggregate, Callee, FunctionDeclaration, declaration_of, overloaded
 from flowrun.core.types import DataType, TypeRoot, row
 from flowrun.errors import ExpressionError, PipelineError
 from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignature, UserFunction
@@ -23,7 +20,8 @@ from flowrun.frontend.sql.script.statements import CreateFunction
 from flowrun.frontend.sql.spans import Span, error_at
 from flowrun.operators.function_loading import load_attribute
 from flowrun.operators.function_scope import FunctionScope
-from flowrun.operators.user_functions import can_retract, load_aggregate
+from flowrun.operators.user_functions import can_retract, made_aggregate
+from flowrun.operators.user_values import check_forms
 
 _KNOWN_JAVA = {"com.github.nexmark.flink.udf.CountChar": "flowrun.connectors.nexmark_functions:count_char"}
 """Java functions of published scripts that are built in."""
@@ -33,6 +31,7 @@ _KINDS = {
     Callee.TABLE: FunctionKind.TABLE,
     Callee.PROCESS: FunctionKind.PROCESS,
 }
+T = TypeVar("T")
 _Signature: TypeAlias = tuple[tuple[DataType, ...] | None, DataType]
 _AGGREGATE_METHODS = ("create_accumulator", "accumulate", "get_value")
 
@@ -107,46 +106,92 @@ class _Reading:
         kind = self._kind() if declared is None else declared.kind
         declared = declared or FunctionDeclaration(kind, None, None, False, True)
         (arguments, result), *overloads = self._signatures(kind, declared)
+        taken = self._taken(kind)
+        wrong = self._annotated(lambda: check_forms(taken))
+        if wrong is not None:
+            raise self._error(wrong, "annotate all parameters as columns, or none of them")
         return UserFunction(
             name=self._statement.name[-1].text,
             kind=_KINDS[kind],
             reference=self._reference,
             arguments=arguments,
             result=result,
-            vectorised=declared.vectorised,
+            vectorised=declared.vectorised or taken.is_vectorised,
             deterministic=declared.deterministic,
             search_path=self._search_path,
-            retractable=kind is Callee.AGGREGATE and can_retract(self._load_aggregate()),
+            retractable=kind is Callee.AGGREGATE and can_retract(self._aggregate),
             overloads=tuple((a, r) for a, r in overloads if a is not None),
             required=self._required(kind),
+            accumulator=accumulator_form(self._aggregate) if kind is Callee.AGGREGATE else None,
         )
 
     def _signatures(self, kind: Callee, declared: FunctionDeclaration) -> list[_Signature]:
         """Types of arguments and result as each decorator has them, or as `typing.overload` does."""
-        if kind is Callee.AGGREGATE:
-            annotated = [self._aggregate_types()]
-        else:
-            called, skip = self._called()
-            annotated = [annotated_types(f, skip) for f in overloaded(called)]
+        annotated = self._annotations(kind)
         found: list[_Signature] = []
         for declaration in (declared, *declared.others):
-            given = annotated if declaration.arguments is None else annotated[:1]
-            for types, returned in given:
-                result = declaration.result or returned
-                if kind is Callee.TABLE:
-                    result = self._table_columns(declaration.result)
+            for signature, given in annotated if declaration.arguments is None else annotated[:1]:
+                result = declaration.result
                 if result is None:
-                    hint = f'declare it: @flowrun.{_decorator(kind)}(result="STRING")'
-                    raise self._error("the type of its result is not known", hint)
-                found.append((types if declaration.arguments is None else declaration.arguments, result))
+                    result = self._result(kind, given)
+                elif kind is Callee.TABLE:
+                    result = _as_columns(result)
+                types = declaration.arguments
+                if types is None:
+                    types = self._annotated(signature.argument_types)
+                found.append((types, result))
         if len(found) > 1 and any(arguments is None for arguments, _ in found):
             hint = f'@flowrun.{_decorator(kind)}(arguments=["STRING"], result="STRING"), once for each'
             raise self._error("it has several signatures, and the arguments of one are not known", hint)
         return found
 
+    def _annotations(self, kind: Callee) -> list[tuple[Signature, NamedAnnotation]]:
+        """(the parameters that take arguments, what is given) of each signature."""
+        if kind is Callee.AGGREGATE:
+            return [(signature_of(self._aggregate.accumulate, 1), signature_of(self._aggregate.get_value).result)]
+        called, skip = self._called()
+        found = [signature_of(f, skip) for f in overloaded(called)]
+        return [(signature, signature.result) for signature in found]
+
+    def _taken(self, kind: Callee) -> Signature:
+        """The parameters of what is called when rows come."""
+        if kind is Callee.AGGREGATE:
+            return signature_of(self._aggregate.accumulate, 1)
+        return signature_of(*self._called())
+
+    def _result(self, kind: Callee, given: NamedAnnotation) -> DataType:
+        """The type that an annotation says."""
+        where = f" ({given.place})" if given.place else ""
+        if kind is Callee.TABLE:
+            columns = self._annotated(
+                lambda: columns_of_annotation(given.annotation), f"the result is annotated {{}}{where}"
+            )
+            if columns is None:
+                raise self._error(
+                    f"the columns of its rows are not known{where}",
+                    'annotate what it yields, -> Iterator[tuple[str, int]], or declare it: @flowrun.udtf(result="word STRING, size INT")',
+                )
+            return columns
+        result = self._annotated(lambda: given.type)
+        if result is None:
+            hint = f'annotate it, -> str, or declare it: @flowrun.{_decorator(kind)}(result="STRING")'
+            raise self._error(f"the type of its result is not known{where}", hint)
+        return result
+
+    def _annotated(self, look: Callable[[], T], text: str = "{}") -> T:
+        """What looking at annotations gives.
+
+        Raises:
+            ExpressionError: one has no SQL type; `text` says of what, around its message.
+        """
+        try:
+            return look()
+        except AnnotationError as error:
+            raise self._error(text.format(error), error.hint) from error
+
     def _required(self, kind: Callee) -> int | None:
         """How many arguments must be given: those without a default."""
-        called, skip = (self._load_aggregate().accumulate, 1) if kind is Callee.AGGREGATE else self._called()
+        called, skip = (self._aggregate.accumulate, 1) if kind is Callee.AGGREGATE else self._called()
         try:
             parameters = list(inspect.signature(called).parameters.values())[skip:]
         except (TypeError, ValueError):  # built-in functions may have no signature
@@ -154,9 +199,13 @@ class _Reading:
         return sum(p.default is p.empty for p in parameters if p.kind is not p.VAR_POSITIONAL)
 
     def _process(self, kind: type[ProcessFunction], declared: FunctionDeclaration | None) -> UserFunction:
-        if declared is None or declared.result is None or declared.kind is not Callee.PROCESS:
-            hint = '@flowrun.ptf(result="word STRING, size INT")'
-            raise self._error("the columns of the rows that it sends are not known", f"declare them: {hint}")
+        declared = declared or FunctionDeclaration(Callee.PROCESS, None, None, False, True)
+        if declared.kind is not Callee.PROCESS:
+            raise self._error(
+                f"it is a process function, but declared as a {declared.kind.value} one",
+                "write @flowrun.ptf",
+            )
+        result = declared.result or self._sent_columns(kind)
         timers = [n for n in ("on_timer", "on_timers") if hasattr(kind, n)]
         if declared.passes_columns and timers:
             raise self._error(
@@ -164,17 +213,49 @@ class _Reading:
                 "leave pass_columns_through out, and keep in state what is wanted of the row",
             )
         signature = ProcessSignature(
-            declared.table, issubclass(kind, KeyedProcessFunction), declared.passes_columns, _parameters(kind)
+            declared.table, issubclass(kind, KeyedProcessFunction), declared.passes_columns, self._parameters(kind)
         )
         return UserFunction(
             name=self._statement.name[-1].text,
             kind=FunctionKind.PROCESS,
             reference=self._reference,
             arguments=None,
-            result=declared.result,
+            result=result,
             search_path=self._search_path,
             process=signature,
         )
+
+    def _sent_columns(self, kind: type[ProcessFunction]) -> DataType:
+        """The columns that a process table function sends, as its methods are annotated."""
+        place = ""
+        for name in ("process_element", "on_timer"):
+            method = getattr(kind, name, None)
+            if method is None:
+                continue
+            given = signature_of(method).result
+            place = place or given.place
+            text = f"what {name} gives is annotated {{}} ({given.place})"
+            columns = self._annotated(partial(columns_of_annotation, given.annotation), text)
+            if columns is not None:
+                return columns
+        where = f" ({place})" if place else ""
+        hint = 'annotate process_element or on_timer, -> Iterator[Alert], or declare them: @flowrun.ptf(result="word STRING, size INT")'
+        raise self._error(f"the columns of the rows that it sends are not known{where}", hint)
+
+    def _parameters(self, kind: type) -> tuple[Parameter, ...]:
+        """What the class is made with."""
+        if inspect.getattr_static(kind, "__init__") is object.__init__:
+            return ()
+        annotations = {p.name: p for p in signature_of(inspect.getattr_static(kind, "__init__"), 1).parameters}
+        named = [
+            p for p in inspect.signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        found = []
+        for parameter in named:
+            given = annotations.get(parameter.name, NamedAnnotation(parameter.name, None))
+            type = self._annotated(partial(_type_of, given))
+            found.append(Parameter(parameter.name, type, parameter.default is parameter.empty))
+        return tuple(found)
 
     def _error(self, message: str, hint: str | None) -> ExpressionError:
         return error_at(f"'{self._statement.reference}': {message}", self._span, hint)
@@ -204,36 +285,21 @@ class _Reading:
             )
         return method, int(inspect.isclass(target))
 
-    def _aggregate_types(self) -> tuple[tuple[DataType, ...] | None, DataType | None]:
-        aggregate = self._load_aggregate()
-        arguments, _ = annotated_types(aggregate.accumulate, 1)
-        _, result = annotated_types(aggregate.get_value)
-        return arguments, result
-
-    def _load_aggregate(self) -> Any:
+    @cached_property
+    def _aggregate(self) -> Aggregate:
         try:
-            return load_aggregate(self._reference, self._search_path)
+            return made_aggregate(self._reference, self._search_path)
         except PipelineError as error:
             found = error.diagnostics[0]
             raise error_at(found.message, self._span, found.hint) from error
 
-    def _table_columns(self, declared: DataType | None) -> DataType:
-        if declared is None:
-            raise self._error("the columns of its rows are not known", '@flowrun.udtf(result="word STRING, size INT")')
-        return declared if declared.root is TypeRoot.ROW else row(("f0", declared))
+
+def _type_of(given: NamedAnnotation) -> DataType | None:
+    return given.type
 
 
-def _parameters(kind: type) -> tuple[Parameter, ...]:
-    """What the class is made with."""
-    made: Any = inspect.getattr_static(kind, "__init__")
-    if made is object.__init__:
-        return ()
-    try:
-        hints = typing.get_type_hints(made)
-    except (NameError, TypeError):  # a name that only type checkers know
-        hints = {}
-    named = [p for p in inspect.signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return tuple(Parameter(p.name, type_of_annotation(hints.get(p.name)), p.default is p.empty) for p in named)
+def _as_columns(declared: DataType) -> DataType:
+    return declared if declared.root is TypeRoot.ROW else row(("f0", declared))
 
 
 def _decorator(kind: Callee) -> str:

@@ -212,7 +212,7 @@ class _Handle:
     def __init__(self, descriptor: StateDescriptor, context: _Context, place: str) -> None:
         self._name = descriptor.name
         self._context = context
-        self._type = ValueType(f"state '{descriptor.name}' of {place}", descriptor.type)
+        self._type = ValueType(f"state '{descriptor.name}' of {place}", descriptor.type, descriptor.python)
 
     def _stored(self, value: Any) -> Any:
         stored = self._type.store(value)
