@@ -184,6 +184,22 @@ def admin_library() -> ModuleType:
     return CLIENT.module("confluent_kafka.admin", "connector 'kafka'")
 
 
+def may_pass(error: Any) -> bool:
+    """Whether a broker may answer the same question later.
+
+    The client library says so of some errors only: in answers to a consumer or an administrator it leaves that to who asked. So it is as a
+    coordinator moves, or begins: the first commit of all finds none, as its topic is made by the question.
+    """
+    kinds = library().KafkaError
+    passing = (
+        kinds._TRANSPORT, kinds._TIMED_OUT, kinds._ALL_BROKERS_DOWN, kinds._RESOLVE, kinds.REQUEST_TIMED_OUT,
+        kinds.LEADER_NOT_AVAILABLE, kinds.NOT_LEADER_FOR_PARTITION, kinds.COORDINATOR_NOT_AVAILABLE,
+        kinds.COORDINATOR_LOAD_IN_PROGRESS, kinds.NOT_COORDINATOR, kinds._WAIT_COORD, kinds.BROKER_NOT_AVAILABLE,
+        kinds.CONCURRENT_TRANSACTIONS, kinds.UNSTABLE_OFFSET_COMMIT, kinds.NETWORK_EXCEPTION,
+    )  # fmt: skip
+    return bool(error.retriable()) or error.code() in passing
+
+
 def cluster_of(options: Options) -> KafkaCluster:
     """The cluster of a table's options.
 

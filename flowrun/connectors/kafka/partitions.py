@@ -7,7 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from flowrun.connectors.kafka.cluster import REQUEST_TIMEOUT_S, ClientErrors, KafkaCluster, admin_library, library
+from flowrun.connectors.kafka.cluster import (
+    REQUEST_TIMEOUT_S,
+    ClientErrors,
+    KafkaCluster,
+    admin_library,
+    library,
+    may_pass,
+)
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, did_you_mean
 
@@ -131,18 +138,7 @@ class ClusterMetadata:
                 admin.poll(0)
                 errors.check()
                 problem = error.args[0]
-                if not _passes(problem):
+                if not may_pass(problem):
                     raise ConnectorError(f"Kafka at {self._cluster.bootstrap}: {problem.str()}") from error
                 if time.monotonic() > deadline:
                     raise errors.unreachable(problem.str()) from error
-
-
-def _passes(error: Any) -> bool:
-    """Whether the same question may get an answer later."""
-    kinds = library().KafkaError
-    passing = (
-        kinds._TRANSPORT, kinds._TIMED_OUT, kinds._ALL_BROKERS_DOWN, kinds._RESOLVE, kinds.REQUEST_TIMED_OUT,
-        kinds.LEADER_NOT_AVAILABLE, kinds.NOT_LEADER_FOR_PARTITION, kinds.COORDINATOR_NOT_AVAILABLE,
-        kinds.COORDINATOR_LOAD_IN_PROGRESS, kinds.NOT_COORDINATOR, kinds._WAIT_COORD, kinds.BROKER_NOT_AVAILABLE,
-    )  # fmt: skip
-    return error.retriable() or error.code() in passing

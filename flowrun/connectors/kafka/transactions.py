@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, library
+from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, library, may_pass
 from flowrun.connectors.kafka.producing import MessageProducer
 from flowrun.connectors.staged.commit import StagedCommit
 from flowrun.errors import ConnectorError, OptionError
@@ -59,10 +59,14 @@ class KafkaTransactions:
             return self._numbers[writer]
         self._producer_of(writer)
         place = library().TopicPartition(self._topic, 0)
-        (found,) = _patiently(lambda: self._record_of(writer).committed([place], timeout=_ATTEMPT_S), self._cluster)
-        if found.error is not None:
-            raise ConnectorError(f"Kafka at {self._cluster.bootstrap}: {found.error.str()}", retryable=True)
-        self._numbers[writer] = max(int(found.offset), 0)
+
+        def ask() -> int:
+            (found,) = self._record_of(writer).committed([place], timeout=_ATTEMPT_S)
+            if found.error is not None:
+                raise library().KafkaException(found.error)
+            return max(int(found.offset), 0)
+
+        self._numbers[writer] = _patiently(ask, self._cluster)
         return self._numbers[writer]
 
     def write(self, commit: StagedCommit, batches: Iterator[pa.RecordBatch]) -> None:
@@ -187,9 +191,7 @@ def _patiently(call: Callable[[], _T], cluster: KafkaCluster) -> _T:
             return _within(call, _CALL_S)
         except library().KafkaException as error:
             problem = error.args[0]
-            kinds = library().KafkaError
-            passes = problem.retriable() or problem.code() in (kinds._TIMED_OUT, kinds._TRANSPORT)
-            if problem.fatal() or problem.txn_requires_abort() or not passes:
+            if problem.fatal() or problem.txn_requires_abort() or not may_pass(problem):
                 raise _failure(problem, cluster) from error
             if time.monotonic() > deadline:
                 raise _failure(problem, cluster) from error
