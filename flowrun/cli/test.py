@@ -65,6 +65,7 @@ def test(
     from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK
     from flowrun.runners.pipeline_tests.check import check
     from flowrun.runners.pipeline_tests.files import find_files, load_files
+    from flowrun.runners.pipeline_tests.side_by_side import check_all
 
     began = time.monotonic()
     if form != "text" and (update or coverage):
@@ -80,17 +81,17 @@ def test(
     if not chosen:
         raise click.UsageError(f"no test's name contains '{keyword}'")
     results = []
+    bound: list[BoundTest] = []
+    for file, tests in chosen:
+        if update and _update(file, [check(test) for test in tests]):
+            again = _chosen(load_files([Path(file.file.source.file)], environment), keyword)
+            tests = [test for _, several in again for test in several]  # noqa: PLW2901 - as the file is now
+        bound += tests
     with _spark_session(engine) as spark:
-        for file, tests in chosen:
-            checked = [check(bound) for bound in tests] if update else []
-            if update and _update(file, checked):
-                again = _chosen(load_files([Path(file.file.source.file)], environment), keyword)
-                tests = [bound for _, several in again for bound in several]  # noqa: PLW2901 - as the file is now
-            for bound in tests:
-                result = check(bound, spark)
-                results.append(result)
-                if form == "text":
-                    _show(result, verbose=verbose)
+        for result in check_all(bound, spark):
+            results.append(result)
+            if form == "text":
+                _show(result, verbose=verbose)
     if form != "text":
         _report([problem for result in results for problem in _problems(result)], results, form)
     if coverage:

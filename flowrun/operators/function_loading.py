@@ -24,6 +24,8 @@ _OF_LIBRARIES = (".pyx", ".pxi")
 _import_lock = threading.RLock()
 _loaded_from_search_path: set[str] = set()
 """Top-level modules that came from some pipeline's search path."""
+_imported: set[str] = set()
+"""Modules that were imported for users' functions."""
 
 
 def load_function(reference: str, search_path: Sequence[str] = (), *, context: bool = False) -> Any:
@@ -73,11 +75,17 @@ def load_attribute(reference: str, search_path: Sequence[str] = ()) -> Any:
     return target
 
 
+def has_imported() -> bool:
+    """Whether this process has imported modules for users' functions, which may have started threads and taken locks."""
+    return bool(_imported)
+
+
 def _import(module_name: str, reference: str, search_path: Sequence[str]) -> ModuleType:
     folders = [str(folder) for folder in search_path]
     _look_into_folders_again()
     _forget_other_origins(folders)
     allow_pandas()
+    _imported.add(module_name)
     saved, before = list(sys.path), set(sys.modules)
     sys.path[:0] = folders
     try:
