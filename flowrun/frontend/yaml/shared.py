@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from flowrun.frontend.diagnostics import Diagnostics
@@ -14,39 +14,67 @@ from flowrun.frontend.shared_parts import (
     shared_settings,
     without_unasked_checkpoints,
 )
+from flowrun.frontend.sql.grammar.tables_named import tables_named
 from flowrun.frontend.trees.interpolation import Interpolation
 from flowrun.frontend.trees.nodes import ScalarStyle, YamlEntry, YamlMapping, YamlNode, YamlScalar, scalars
+from flowrun.frontend.trees.overrides import apply_overrides
+from flowrun.frontend.yaml.names import SECOND_INPUTS
+from flowrun.frontend.yaml.queries.step_queries import SET_PARTS
 
 _READERS = ("steps", "sinks")
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\(")
+"""A function's name in SQL, in a step or in a query."""
 
 
 def with_shared_parts(
     tree: YamlNode, shared: SharedParts, overrides: Iterable[str], references: References, diagnostics: Diagnostics
 ) -> YamlNode:
-    """The document with the project's settings below its own, and with those of its sources and functions that it may use.
-
-    Which those are is told by the words in its steps and sinks; the document's own come before those of equal names.
+    """The document with the project's settings below its own, and with those of its sources and functions that its steps and sinks use.
+    What the document declares itself comes before what has an equal name there.
 
     Args:
         tree: the document.
         shared: what the project gives.
-        overrides: `path=value` texts of the command line, which may name sources, too.
+        overrides: `path=value` texts of the command line, which may change what steps read.
         references: the pipeline's.
         diagnostics: receives what is wrong with references in the project's text.
     """
     if not isinstance(tree, YamlMapping):
         return tree
-    texts = [s.text for key in _READERS for s in scalars(tree.get(key) or _nothing(tree))] + list(overrides)
+    unheard = Diagnostics()  # what is wrong is reported when the document is filled
+    whole = Interpolation(references).apply(apply_overrides(tree, overrides, unheard), unheard)
+    readers = [e.value for key in _READERS for e in _entries(whole, key) if isinstance(e.value, YamlMapping)]
     filling = Interpolation(shared.references(references))
-    own = _names(tree, "sources") | _names(tree, "steps")
-    sources = {n: e for n, e in shared.sources.items() if n not in own and _is_word(n, texts)}
-    functions = {
-        n: e for n, e in shared.functions.items() if n.upper() not in _upper(tree) and _is_word(n, texts, re.IGNORECASE)
-    }
+    own = {e.name for key in ("sources", "steps") for e in _entries(tree, key)}
+    read = {name for reader in readers for name in _tables_read(reader)}
+    sources = {n: e for n, e in shared.sources.items() if n in read - own}
+    declared = {e.name.upper() for e in _entries(tree, "functions")}
+    called = {n.upper() for reader in readers for s in scalars(reader) for n in _CALL.findall(s.text)}
+    functions = {n: e for n, e in shared.functions.items() if n.upper() in called - declared}
     tree = _with(tree, "sources", sources, shared, filling, diagnostics)
     tree = _with(tree, "functions", functions, shared, filling, diagnostics)
     settings = merged_settings(shared_settings(shared, references, diagnostics), tree.get("settings"))
     return tree if settings is None else _put(tree, "settings", settings, shared)
+
+
+def _tables_read(reader: YamlMapping) -> Iterator[str]:
+    """The names that a step or sink reads, whatever else is wrong with it."""
+    for key in ("from", "union", *SET_PARTS):
+        yield from (s.text for s in _scalars(reader.get(key)))
+    for key in ("join", *SECOND_INPUTS):
+        part = reader.get(key)
+        yield from (s.text for s in _scalars(part.get("with") if isinstance(part, YamlMapping) else part))
+    for query in _scalars(reader.get("sql")):
+        yield from (table.text for table in tables_named(query.text))
+
+
+def _scalars(node: YamlNode | None) -> Iterator[YamlScalar]:
+    return iter(()) if node is None else scalars(node)
+
+
+def _entries(tree: YamlNode, key: str) -> tuple[YamlEntry, ...]:
+    node = tree.get(key) if isinstance(tree, YamlMapping) else None
+    return node.entries if isinstance(node, YamlMapping) else ()
 
 
 def without_unasked_parts(tree: YamlNode, shared: SharedParts) -> YamlNode:
@@ -55,20 +83,6 @@ def without_unasked_parts(tree: YamlNode, shared: SharedParts) -> YamlNode:
     if not isinstance(tree, YamlMapping) or not isinstance(settings, YamlMapping):
         return tree
     return _put(tree, "settings", without_unasked_checkpoints(settings, shared), shared)
-
-
-def _names(tree: YamlMapping, key: str) -> set[str]:
-    node = tree.get(key)
-    return {e.name for e in node.entries} if isinstance(node, YamlMapping) else set()
-
-
-def _upper(tree: YamlMapping) -> set[str]:
-    return {name.upper() for name in _names(tree, "functions")}
-
-
-def _is_word(name: str, texts: Iterable[str], flags: re.RegexFlag = re.NOFLAG) -> bool:
-    word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])", flags)
-    return any(word.search(text) for text in texts)
 
 
 def _with(
@@ -98,7 +112,3 @@ def _put(tree: YamlMapping, key: str, value: YamlNode, shared: SharedParts) -> Y
         return replace(tree, entries=entries)
     name = YamlScalar(shared.source, value.start, value.start, key, ScalarStyle.PLAIN, key)
     return replace(tree, entries=(*tree.entries, YamlEntry(name, value)))
-
-
-def _nothing(tree: YamlMapping) -> YamlMapping:
-    return YamlMapping(tree.source, tree.start, tree.start, ())

@@ -401,3 +401,48 @@ def test_a_file_of_tables_comes_before_a_source_and_may_read_it(root: Path) -> N
     assert path_read(load(root, "p.sql", "SELECT * FROM firsts").plan) == "data/orders"
     (root / "shared" / "tables.sql").write_text(TABLES.replace("${DATA}/orders", "data"))
     assert path_read(load(root, "p.sql", SQL).plan) == "data"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.sql", "SELECT id AS broken, 'broken' AS odd FROM orders -- broken"),
+        ("p.sql", "CREATE VIEW broken AS SELECT 1 AS a; SELECT a FROM broken"),
+        ("p.sql", "WITH broken AS (SELECT 1 AS a) SELECT a FROM broken"),
+        ("p.yaml", "steps: {s: {from: orders, select: [id AS broken]}}\nsinks: {broken: {from: s, connector: print}}"),
+        ("p.yaml", "steps: {broken: {from: orders}}\nsinks: {o: {from: broken, connector: print}}"),
+    ],
+)
+def test_a_name_like_that_of_a_source_is_not_the_source(root: Path, name: str, text: str) -> None:
+    load(root, name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.sql", "CREATE TABLE o LIKE orders; INSERT INTO o SELECT * FROM (SELECT * FROM orders) AS x"),
+        ("p.sql", "SELECT id FROM orders WHERE id IN (SELECT id FROM orders)"),
+        ("p.yaml", "steps: {s: {sql: 'SELECT id FROM orders'}}\nsinks: {o: {from: s, connector: print}}"),
+        ("p.yaml", "sinks: {o: {from: '${WHICH:-orders}', connector: print}}"),
+        ("p.yaml", "steps: {s: {union: [orders, orders]}}\nsinks: {o: {from: s, connector: print}}"),
+    ],
+)
+def test_sources_are_found_wherever_they_are_read(root: Path, name: str, text: str) -> None:
+    (root / "flowrun.yaml").write_text(PROJECT.replace("tables: [shared/*.sql]\n", ""))
+    assert path_read(load(root, name, text).plan) == "data/orders"
+
+
+def test_the_command_line_may_name_a_source_of_the_project(root: Path) -> None:
+    file = root / "pipelines" / "p.yaml"
+    file.write_text("sources: {x: {connector: nexmark}}\nsinks: {o: {from: x, connector: print}}")
+    assert path_read(load_pipeline(file, {}, {"sinks.o.from": "orders"}).plan) == "data/orders"
+
+
+def test_a_function_that_is_only_named_is_not_imported(root: Path) -> None:
+    (root / "words.py").unlink()
+    load(root, "p.sql", "SELECT who AS shout FROM orders")
+    load(
+        root,
+        "p.yaml",
+        "steps: {shout: {from: orders, select: [who AS shout]}}\nsinks: {o: {from: shout, connector: print}}",
+    )

@@ -7,10 +7,12 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import References
 from flowrun.frontend.shared_parts import SharedParts
 from flowrun.frontend.sql.catalog import Catalog, TablePath
+from flowrun.frontend.sql.grammar.tables_named import tables_named
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.functions import function_called
 from flowrun.frontend.sql.script.shared_sources import source_script
-from flowrun.frontend.sql.script.statement_reader import names_mentioned
+from flowrun.frontend.sql.script.statement_parser import FailedStatement, name_given, read_statements
+from flowrun.frontend.sql.script.statement_reader import Slice, names_called
 from flowrun.frontend.sql.script.tables import ScriptTables
 from flowrun.frontend.sql.script.text import JoinedText, ScriptText, fill_script, joined
 from flowrun.frontend.sql.spans import FlinkSyntaxError, Span, error_at
@@ -29,8 +31,8 @@ _DECLARATIONS = (
 def with_shared_scripts(
     script: ScriptText, shared: SharedParts, references: References, diagnostics: Diagnostics
 ) -> tuple[ScriptText, list[str]]:
-    """A script behind the project's files, and these behind those of its sources that any of them mentions; and the names of those
-    that SQL has no words for, which is reported.
+    """A script behind the project's files, and these behind those of its sources that any of them reads; and the names of those that
+    SQL has no words for, which is reported.
 
     Args:
         script: the script.
@@ -40,18 +42,39 @@ def with_shared_scripts(
     """
     theirs = shared.references(references)
     whole = joined([fill_script(text, theirs, diagnostics) for text in shared.scripts], script)
-    try:
-        mentioned = names_mentioned(whole.text)
-    except FlinkSyntaxError:
-        return whole, []  # what is not closed is reported with its statement
+    wanted = _tables_wanted(whole.text) if any(name in whole.text for name in shared.sources) else set()
     filling = Interpolation(theirs)
-    entries = [
-        YamlEntry(e.key, filling.apply(e.value, diagnostics)) for n, e in shared.sources.items() if n in mentioned
-    ]
+    entries = [YamlEntry(e.key, filling.apply(e.value, diagnostics)) for n, e in shared.sources.items() if n in wanted]
     made = {entry.name: source_script(entry, shared.source, diagnostics) for entry in entries}
     parts = [part for _, part in whole.parts] if isinstance(whole, JoinedText) else [script]
     said = [text for text in made.values() if text is not None]
     return joined([*said, *parts[:-1]], script), [name for name, text in made.items() if text is None]
+
+
+def _tables_wanted(text: str) -> set[str]:
+    """Names of the tables that statements need and that none of them declares; of what cannot be read nothing is known.
+
+    >>> sorted(_tables_wanted("CREATE VIEW v AS SELECT a AS x FROM a; INSERT INTO o SELECT * FROM v JOIN b ON TRUE; DESCRIBE c"))
+    ['a', 'b', 'c', 'o']
+    """
+    wanted: set[str] = set()
+    declared: set[str | None] = set()
+    for read in read_statements(text):
+        declared.add(name_given(read))
+        if isinstance(read, FailedStatement):
+            continue
+        made = read.statement.statement if isinstance(read.statement, statements.Explain) else read.statement
+        query = getattr(made, "query", None)
+        if isinstance(query, Slice):
+            wanted |= {table.text for table in tables_named(query.text)}
+        match made:
+            case statements.Insert(table=name):
+                wanted.add(name[-1].text)
+            case statements.CreateTable(like=statements.LikeSyntax(table=name)):
+                wanted.add(name[-1].text)
+            case statements.Describe(name=name) | statements.ShowColumns(name=name) | statements.ShowCreate(name=name):
+                wanted.add(name[-1].text)
+    return wanted - declared
 
 
 class SharedDeclarations:
@@ -86,15 +109,15 @@ class SharedDeclarations:
             )
 
     def declare_functions(self, shared: SharedParts, scope: FunctionScope, diagnostics: Diagnostics) -> list[str]:
-        """Declare those of a project's functions that the script mentions; gives the names of those that are wrong, which is reported."""
+        """Declare those of a project's functions that the script calls; gives the names of those that are wrong, which is reported."""
         self._sources_file = shared.source.file
         wrong: list[str] = []
         try:
-            mentioned = {name.upper() for name in names_mentioned(self._script.text)}
+            called = {name.upper() for name in names_called(self._script.text)}
         except FlinkSyntaxError:
             return wrong  # what is not closed is reported with its statement
         for name, entry in shared.functions.items():
-            if name.upper() not in mentioned or not isinstance(entry.value, YamlScalar):
+            if name.upper() not in called or not isinstance(entry.value, YamlScalar):
                 continue
             try:
                 self._catalog.functions[name.upper()] = function_called(name, entry.value.text, scope)

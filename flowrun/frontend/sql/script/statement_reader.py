@@ -109,7 +109,9 @@ def names_mentioned(text: str) -> set[str]:
     >>> sorted(names_mentioned("SELECT mask(`a b`) FROM t"))
     ['FROM', 'MASK', 'SELECT', 'a b', 'mask', 't']
     """
-    tokens = list(scan(text))
-    found = {t.text for t in tokens if is_name(t)}
-    called = (a for a, b in itertools.pairwise(tokens) if is_mark(b, "(") and is_name(a) and not is_quoted(a))
-    return found | {t.text.upper() for t in called}
+    return {t.text for t in scan(text) if is_name(t)} | {name.upper() for name in names_called(text)}
+
+
+def names_called(text: str) -> set[str]:
+    """The identifiers in a text that are followed by `(`, as names of functions are. Raises as `names_mentioned`."""
+    return {a.text for a, b in itertools.pairwise(scan(text)) if is_mark(b, "(") and is_name(a) and not is_quoted(a)}
