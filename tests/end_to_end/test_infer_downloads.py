@@ -57,6 +57,19 @@ def test_a_file_is_kept_beside_the_pipeline(
     assert "exists; nothing was written" in again.err
 
 
+def test_a_project_of_a_file_that_is_elsewhere(
+    flowrun: Command, http_server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_server.answer = lambda _: Reply(body=LINES)
+    made = flowrun("init", "project", "--from", f"{http_server.url}/orders.json")
+    assert made.code == 0, made.err
+    assert "path: data/orders.json" in Path("project/pipeline.yaml").read_text()
+    monkeypatch.chdir("project")
+    assert Path("data/orders.json").read_bytes() == LINES
+    tested = flowrun("test")
+    assert tested.code == 0, tested.out + tested.err
+
+
 def test_without_a_file_to_write_nothing_is_left(flowrun: Command, http_server: HttpServer, folder: Path) -> None:
     http_server.answer = lambda _: Reply(body=LINES)
     url = http_server.url.replace("://", "://me:url-secret-word@")

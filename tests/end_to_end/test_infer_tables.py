@@ -143,6 +143,20 @@ def test_postgres(flowrun: Command, postgres: PostgresDatabase, monkeypatch: pyt
 
 
 @pytest.mark.exhaustive
+def test_values_that_no_type_has_are_texts(flowrun: Command, postgres: PostgresDatabase) -> None:
+    postgres.execute("CREATE TABLE prices (id int, at timestamptz, price numeric(8, 2), x float8)")
+    postgres.execute("INSERT INTO prices VALUES (1, 'infinity', 'NaN', 'NaN'), (2, '2024-01-01', 5, 1)")
+    done = flowrun("infer", f"{postgres.uri}/prices", "-o", "made.yaml")
+    assert done.code == 0, done.err
+    text = Path("made.yaml").read_text()
+    assert (
+        "Column 'at' holds a value that is no TIMESTAMP_LTZ(6), such as infinity or NaN: it is read as a text" in text
+    )
+    found = shown(flowrun, "made.yaml", "--secret-var", f"PGPASSWORD={postgres.password}")
+    assert [(f["at"], f["price"]) for f in found] == [("infinity", "NaN"), ("2024-01-01 00:00:00+00", "5.00")]
+
+
+@pytest.mark.exhaustive
 def test_what_postgres_refuses(flowrun: Command, postgres: PostgresDatabase) -> None:
     postgres.execute("CREATE TABLE orders (id bigint)")
     server = f"{postgres.user}:WORD@{postgres.host}:{postgres.port}/{postgres.name}"

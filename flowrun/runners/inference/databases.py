@@ -21,7 +21,7 @@ from flowrun.connectors.jdbc.undeclared import first_rows, kind_of_file, table_i
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import STRING, DataType
-from flowrun.errors import ConnectorError, OptionError, PipelineError, did_you_mean
+from flowrun.errors import ConnectorError, DataError, OptionError, PipelineError, did_you_mean
 from flowrun.masking import learn_secret
 from flowrun.runners.inference.given_options import TableOptions, table_options
 from flowrun.runners.inference.sample import Asked, Row, Sample, name_for
@@ -80,7 +80,7 @@ def sample_postgres(asked: Asked) -> Sample:
         raise PipelineError.of(f"the changes of table {quoted} cannot be read: {why_not}", "leave --changes out")
     if asked.changes:  # arrays come as texts in the log
         stored = replace(stored, columns=tuple(replace(c, type=_of_log(c.type)) for c in stored.columns))
-    rows = _rows(replace(access, table=quoted), _fields(stored), asked.rows)
+    stored, rows, odd = _looked_at(replace(access, table=quoted), stored, asked.rows)
     if asked.changes:
         connector, options = "postgres-cdc", _of_changes(asked, place, own, schema_name, table_name)
         remarks = [
@@ -95,7 +95,8 @@ def sample_postgres(asked: Asked) -> Sample:
             else f"its changes cannot be read: {why_not}"
         )
         remarks = [f"The rows are read that are there when the job begins; {more}."]
-    return _sample(f"{place.shown}/{schema_name}.{table_name}", table_name, connector, options, stored, rows, remarks)
+    where = f"{place.shown}/{schema_name}.{table_name}"
+    return _sample(where, table_name, connector, options, stored, rows, [*remarks, *odd])
 
 
 def _place(text: str) -> _Place:
@@ -228,17 +229,16 @@ def sample_database_file(asked: Asked, file: Path, scheme: str, table: str) -> S
         if len(names) != 1:
             raise _which(str(file), "", names)
         access = replace(access, table=names[0])
-    stored = table_in_file(access, asked.rows)
-    fields = _fields(stored)
-    rows = _rows(access, fields, asked.rows)
+    stored, rows, odd = _looked_at(access, table_in_file(access, asked.rows), asked.rows)
     if scheme == "sqlite":  # which has no type for times: they are texts
         stored = replace(
             stored, columns=tuple(replace(c, type=_with_times(c.name, c.type, rows)) for c in stored.columns)
         )
-        rows = _rows(access, _fields(stored), asked.rows)
+        stored, rows, more = _looked_at(access, stored, asked.rows)
+        odd += more
     own = {"url": f"jdbc:{scheme}:{asked.written_path(str(file))}{suffix}", "table-name": stored.options["table-name"]}
     options = table_options(asked, "jdbc", None, own)
-    remarks = ["The rows are read that are there when the job begins."]
+    remarks = ["The rows are read that are there when the job begins.", *odd]
     return _sample(f"{file}/{access.table}", access.table, "jdbc", options, stored, rows, remarks)
 
 
@@ -271,6 +271,30 @@ def _fields(stored: StoredTable) -> tuple[Field, ...]:
         assert column.type is not None  # databases have a text for each value
         fields.append(Field(column.name, column.type))
     return tuple(fields)
+
+
+def _looked_at(access: Access, stored: StoredTable, most: int) -> tuple[StoredTable, tuple[Row, ...], list[str]]:
+    """(a table, its first rows, what is odd in them): a column with values that its type does not have, such as `infinity`, is a text."""
+    try:
+        return stored, _rows(access, _fields(stored), most), []
+    except DataError:
+        odd = [f for f in _fields(stored) if not _fits(access, f, most)]
+    names = {f.name for f in odd}
+    columns = tuple(replace(c, type=STRING) if c.name in names else c for c in stored.columns)
+    told = [
+        f"Column '{f.name}' holds a value that is no {f.type}, such as infinity or NaN: it is read as a text."
+        for f in odd
+    ]
+    changed = replace(stored, columns=columns)
+    return changed, _rows(access, _fields(changed), most), told
+
+
+def _fits(access: Access, field: Field, most: int) -> bool:
+    try:
+        first_rows(access, (field,), most)
+    except DataError:
+        return False
+    return True
 
 
 def _rows(access: Access, fields: Sequence[Field], most: int) -> tuple[Row, ...]:
