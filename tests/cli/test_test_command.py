@@ -375,6 +375,52 @@ def test_tables_of_calls_that_are_wrong(tell: Tell, tmp_path: Path, table: str, 
     assert result.output.count("error:") == 1
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            "[{row: {amont: 5}, result: {fee: 1}}]",
+            "the rows that function 'hidden:fee' is given have no column 'amont'",
+        ),
+        ("[{amount: 5, result: {fee: 1}}]", "the columns of its table are 'row' and 'result'"),
+        ("[{row: {amount: 5}, result: {fees: 1}}]", "it has no field 'fees'"),
+        ("[{row: {amount: 5}, result: {fee: x}}]", "cannot cast 'x' to DOUBLE"),
+        ("[]", "the columns of its table are 'row' and 'result'"),
+    ],
+)
+def test_tables_for_functions_of_map_that_are_wrong(tell: Tell, tmp_path: Path, table: str, said: str) -> None:
+    (tmp_path / "hidden.py").write_text("def fee(rows):\n    return rows\n")
+    story = f"""
+pipeline: p.yaml
+tests:
+  - name: fees
+    replace: {{functions: {{"hidden:fee": {table}}}}}
+    given: {{orders: [{{id: 1, amount: 5}}]}}
+    expect: {{out: []}}
+"""
+    result = tell(story, MAPPED, "p.yaml")
+    assert result.code == 2, result.output
+    assert said in result.output
+    assert result.output.count("error:") == 1
+
+
+def test_no_table_stands_for_a_function_with_state(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(HIDDEN)
+    story = """
+pipeline: p.yaml
+tests:
+  - name: numbers
+    replace: {functions: {"hidden:Numbered": [{row: {user: a}, result: {n: 1}}]}}
+    given: {clicks: [{user: a}]}
+    expect: {out: []}
+"""
+    result = tell(story, NUMBERED, "p.yaml")
+    assert result.code == 2, result.output
+    assert (
+        "function 'hidden:Numbered' keeps state or gives any number of rows: no table can stand for it" in result.output
+    )
+
+
 RISKY = """
 settings: {dead_letters: {sink: letters}}
 sources:
