@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from flowrun.frontend.pipeline_tests.declaration import TESTS as TESTS_DECLARATION
+from flowrun.frontend.project.declaration import DOCUMENT as PROJECT_DECLARATION
 from flowrun.frontend.yaml.declaration.json_schema import DIALECT, json_schema, schema_of
 
 FILES = sorted(
@@ -165,3 +166,32 @@ def test_files_of_tests_have_a_schema_of_their_own(path: Path) -> None:
     assert [e.message for e in validator.iter_errors(document)] == []
     assert [e.message for e in validator.iter_errors({**document, "test": []})] != []
     assert [e.message for e in validator.iter_errors({**document, "tests": [{"name": "a", "given": 1}]})] != []
+
+
+PROJECT = """
+pipelines: [pipelines/*.yaml]
+settings: {checkpoint: {dir: state}}
+environments: {prod: {settings: {parallelism: "${N}", checkpoint: {interval: 10s}}, variables: {LAKE: /lake}}}
+default_environment: prod
+functions: {SHOUT: "words:shout"}
+tables: shared/*.sql
+sources: {orders: {connector: kafka, topic: orders, schema: {id: BIGINT}}}
+"""
+
+
+def test_the_document_of_a_project_has_a_schema_of_its_own() -> None:
+    schema = schema_of(PROJECT_DECLARATION, "flowrun project")
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert [e.message for e in validator.iter_errors(read(PROJECT))] == []
+    for right, wrong in (
+        ("environments", "environmnts"),
+        ("dir: state", "dirs: state"),
+        ("words:shout", "words.shout"),
+    ):
+        assert list(validator.iter_errors(read(PROJECT.replace(right, wrong, 1))))
+
+
+def test_a_pipeline_of_a_project_may_have_no_sources_of_its_own(validator: Any) -> None:
+    assert list(validator.iter_errors(read("sinks: {o: {from: orders, connector: print}}"))) == []
+    assert list(validator.iter_errors(read("sources: {o: {connector: nexmark}}")))

@@ -40,7 +40,11 @@ def document_schema(connectors: Iterable[Connector], formats: Iterable[FormatOpt
         if usable:
             schema["properties"]["connector"] = _or_reference({"enum": [c.name for c in usable]})
         schema["allOf"] = [_connector_rule(record, c, options) for c in usable]
-    return {"$schema": DIALECT, "title": "flowrun pipeline", **_record(PIPELINE), "$defs": definitions}
+    pipeline = _record(PIPELINE)
+    pipeline["required"] = [
+        name for name in pipeline["required"] if name != "sources"
+    ]  # they may be those of its project
+    return {"$schema": DIALECT, "title": "flowrun pipeline", **pipeline, "$defs": definitions}
 
 
 def json_schema() -> Json:
