@@ -137,7 +137,6 @@ def _compiled(request: TextRequest, functions: FunctionScopes) -> CompiledPipeli
     from flowrun.frontend.source_text import SourceText
     from flowrun.runners.compile import compile_source
 
-    source = SourceText(request.file, request.text)
     rows = None
     if isinstance(request, SubmitRequest) and request.from_savepoint is not None:
         from flowrun.state.storage.locate import locate
@@ -145,9 +144,13 @@ def _compiled(request: TextRequest, functions: FunctionScopes) -> CompiledPipeli
         kept = locate(request.from_savepoint).metadata.pipeline
         rows = {} if kept is None else kept.table_rows
     variables = {**request.variables, **request.secrets}
-    folder, project = Path.cwd(), None
+    file, folder, project = request.file, Path.cwd(), None
     if isinstance(request, SubmitRequest):
-        folder, project = Path(request.directory or os.curdir).absolute(), request.project
+        project = request.project
+        if request.directory is not None:
+            folder = Path(request.directory).absolute()
+            file = str(folder / file)
+    source = SourceText(file, request.text)
     return compile_source(source, folder, variables, request.overrides, functions, rows, project)
 
 

@@ -61,7 +61,7 @@ class SubmitRequest(TextRequest):
         from_savepoint: a savepoint, a checkpoint or a folder of them that it goes on from; null: it starts afresh.
         allow_non_restored_state: whether state of operators that it does not have any more is dropped.
         committed_after: what becomes of rows that were committed after the state that it goes on from, as `--committed-after` says.
-        directory: the folder of the file, where relative paths of secrets start; null: the working directory.
+        directory: the folder of the file, for messages, and where relative paths of secrets start; null: the working directory.
         working_directory: the folder in which relative paths of tables and of state start; null: that of the server.
         project: what the project of the pipeline adds; null: it is in none.
         upgrade: the id of the upgrade that it is a part of, as `flowrun apply` notes it; empty: it is a job by itself.

@@ -8,11 +8,12 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.clusters import Session, session
+from tests.cluster.clusters import Session, free_port, session
 from tests.end_to_end.processes import started
 from tests.end_to_end.processes import wait_for as wait_for_process
 from tests.end_to_end.running import json_rows
@@ -74,6 +75,22 @@ def test_functions_that_change_are_tried_and_gone_back_from_with_what_they_were(
         listed = json.loads(cluster.flowrun("history", "ids", "--json").stdout)
         assert [v["outcome"] for v in listed] == ["ran", "rejected", "accepted"]
         check_rows(cluster, tmp_path, [1, 3])
+
+
+@pytest.mark.soak
+def test_a_new_version_comes_over_the_rest_api(tmp_path: Path) -> None:
+    script = SQL.replace("CREATE FUNCTION made AS 'mine.made' LANGUAGE PYTHON;\n", "")
+    token, port = tmp_path / "token", free_port()
+    with session(tmp_path, serving=("--rest", f"127.0.0.1:{port}", "--token-file", token)) as inside:
+        wait_for(token.exists, inside.dispatcher)
+        cluster = replace(inside, options=("--cluster", f"http://127.0.0.1:{port}", "--token-file", str(token)))
+        (tmp_path / "ids.sql").write_text(script.replace("made(id)", "1"))
+        cluster.flowrun("run", "ids.sql", "--detach")
+        wait_for((tmp_path / "state/ids/_versions/000001.json").is_file, cluster.dispatcher)
+        assert "job 'ids'" in cluster.flowrun("why", "ids.sql").stdout, "it runs, and is no file alone"
+        (tmp_path / "ids.sql").write_text(script.replace("made(id)", "2"))
+        assert "version 2 is healthy and goes on" in cluster.flowrun(*APPLY).stderr
+        check_rows(cluster, tmp_path, [1, 2])
 
 
 @pytest.mark.soak

@@ -205,6 +205,7 @@ def test_relative_paths_start_where_the_request_says(tmp_path: Path, monkeypatch
     assert submission is not None
     kept = submission.text.pipeline
     assert (kept.working_directory, kept.directory) == (str(tmp_path / "jobs"), "/home/jobs")
+    assert kept.file_name == "/home/jobs/pipeline.sql", "as messages call it, and `flowrun why FILE` looks for it"
     assert (submission.committed_after, submission.upgrade) == ("keep", "u1")
     (problem,) = compiled_here(request(working_directory=str(tmp_path / "gone")), Purpose.SUBMIT).preview.problems
     assert "the cluster cannot go to" in problem.message
