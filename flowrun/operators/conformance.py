@@ -68,6 +68,17 @@ def check_names(names: Iterable[str], schema: Schema, place: str) -> None:
     )
 
 
+def values_to_columns(rows: Sequence[Sequence[Any]], schema: Schema, place: str) -> pa.RecordBatch:
+    """A batch of rows given as sequences with one value a column.
+
+    Raises:
+        DataError: as `rows_to_columns`.
+    """
+    columns: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [_column(values, f, place) for values, f in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
+
+
 def check_row(row: Mapping[str, Any], schema: Schema, place: str, position: int | None) -> None:
     """Raise `DataError`, whose `row` is `position`, unless a row has exactly the schema's columns."""
     names = schema.names
@@ -90,7 +101,7 @@ def rows_to_columns(rows: Sequence[Mapping[str, Any]], schema: Schema, place: st
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
-def _column(values: list[Any], field: Field, place: str) -> pa.Array:
+def _column(values: Sequence[Any], field: Field, place: str) -> pa.Array:
     try:
         return array_of(values, field.type)
     except UNFIT:

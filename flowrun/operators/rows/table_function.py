@@ -8,14 +8,15 @@ DataFrame of pandas or polars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import GeneratorType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from flowrun.api.annotated_values import as_storable, fields_of
+from flowrun.api.annotated_values import fields_of
 from flowrun.api.annotations import AnnotationError, columns_of_annotation
 from flowrun.api.functions import ColumnsKernel
 from flowrun.api.signatures import Signature, signature_of
@@ -25,7 +26,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.row_errors import RowFault
 from flowrun.errors import DataError, FlowrunError
 from flowrun.operators.base import AbstractOperator
-from flowrun.operators.conformance import conform, rows_to_columns
+from flowrun.operators.conformance import conform, values_to_columns
 from flowrun.operators.data_errors import describe_row, evaluate
 from flowrun.operators.function_loading import describe, load_attribute, where
 from flowrun.operators.row_failures import RowFailures
@@ -45,8 +46,8 @@ class TableFunctionOperator(AbstractOperator):
         self._arguments: ColumnsKernel | None = None
         self._intake: Intake | None = None
         self._vectorised = False
-        self._orders: list[tuple[str, ...]] = [factory.columns.names]
-        self._storable = [as_storable(t) for t in factory.columns.types]
+        self._names = tuple(factory.columns.names)
+        self._orders: list[tuple[str, ...]] = [self._names]
         self._failures: RowFailures | None = None
 
     def open(self) -> None:
@@ -99,16 +100,13 @@ class TableFunctionOperator(AbstractOperator):
                 f"{self._place} must return (rows, parents), got {type(returned).__name__}",
                 hint="rows are a pa.RecordBatch or a DataFrame, and parents[i] is the position of the row that gave row i",
             )
-        made = conform(rows.rename_columns(self._names(rows)), self._factory.columns, self._place)
+        if rows.num_columns != len(self._names):
+            names = ", ".join(self._names)
+            raise DataError(f"{self._place} returned {rows.num_columns} columns, expected {names}")
+        # by position: in the output the declared names may have been changed to be unique
+        made = conform(rows.rename_columns(list(self._names)), self._factory.columns, self._place)
         parents = self._parents(returned[1], made.num_rows, taken.rows)
         return made, parents if taken.positions is None else taken.positions[parents]
-
-    def _names(self, returned: pa.RecordBatch) -> list[str]:
-        """The declared names by position: in the output they may have been changed to be unique."""
-        names = list(self._factory.columns.names)
-        if returned.num_columns != len(names):
-            raise DataError(f"{self._place} returned {returned.num_columns} columns, expected {', '.join(names)}")
-        return names
 
     def _parents(self, given: Any, children: int, rows: int) -> Integers:
         parents = np.asarray(given)
@@ -125,28 +123,31 @@ class TableFunctionOperator(AbstractOperator):
     def _called_by_row(self, arguments: pa.RecordBatch, batch: RecordBatch) -> tuple[pa.RecordBatch, Integers]:
         assert self._function is not None
         assert self._intake is not None
-        names = self._factory.columns.names
         lists = self._intake.values(arguments.columns)
-        made: list[Mapping[str, Any]] = []
+        calls = zip(*lists, strict=True) if lists else iter([()] * batch.num_rows)
+        width, values = len(self._names), self._values
+        made: list[Sequence[Any]] = []
         parents: list[int] = []
-        for row in range(batch.num_rows):
+        for row, given in enumerate(calls):
             try:
-                returned = self._function(*(values[row] for values in lists))
+                returned = self._function(*given)
                 children = [] if returned is None else list(self._iterable(returned, row))
             except FlowrunError:
                 raise
             except Exception as error:
                 raise self._failed(error, row, f"; the row is {describe_row(batch.columns, row)}") from error
-            made += [dict(zip(names, self._values(c, row), strict=True)) for c in children]
+            made += [c if isinstance(c, tuple) and len(c) == width else values(c, row) for c in children]
             parents += [row] * len(children)
         try:
-            columns = rows_to_columns(made, self._factory.columns, self._place)
+            columns = values_to_columns(made, self._factory.columns, self._place)
         except DataError as error:
             error.row = None if error.row is None else parents[error.row]
             raise
         return columns, np.array(parents, np.int64)
 
     def _iterable(self, returned: Any, row: int) -> Iterable[Any]:
+        if isinstance(returned, list | GeneratorType):
+            return returned
         if not isinstance(returned, Iterable) or isinstance(returned, str | bytes | Mapping):
             raise DataError(
                 f"{self._place} gave a {type(returned).__name__}, expected rows",
@@ -155,9 +156,9 @@ class TableFunctionOperator(AbstractOperator):
             )
         return returned
 
-    def _values(self, child: Any, row: int) -> list[Any]:
-        names = self._factory.columns.names
-        values: Any = None
+    def _values(self, child: Any, row: int) -> Sequence[Any]:
+        names = self._names
+        values: Sequence[Any] | None = None
         if isinstance(child, tuple | list) and len(child) == len(names):
             values = child if len(names) > 1 or isinstance(child, tuple) else None
         elif not isinstance(child, tuple | list) and (found := fields_of(child, names)) is not None:
@@ -170,8 +171,7 @@ class TableFunctionOperator(AbstractOperator):
                 row=row,
                 hint="yield a tuple with one value a column, or a dict, dataclass or NamedTuple with their names",
             )
-        pairs = zip(values, self._storable, strict=True)
-        return [v if convert is None or v is None else convert(v) for v, convert in pairs]
+        return values
 
     def _by_name(self, found: Mapping[str, Any]) -> list[Any] | None:
         """The values of a record in the order of the columns, whose names may have been changed to be unique; None: it has others."""

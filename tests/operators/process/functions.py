@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import decimal
-from typing import ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from flowrun.api.process_function import (
+    KeyedProcessContext,
     KeyedProcessFunction,
+    ListState,
+    MapState,
     ProcessFunction,
+    ValueState,
     list_state,
     map_state,
     operator_state,
@@ -315,3 +321,65 @@ class Dynamic(KeyedProcessFunction):
 
 
 not_a_class = 5
+
+
+@dataclass
+class Seen:
+    """What `Typed` keeps."""
+
+    rows: int
+    last: int | None = None
+
+
+@dataclass
+class Given:
+    """A row of its input."""
+
+    k: str | None
+    n: int
+
+
+class Sent(NamedTuple):
+    """A row that it sends."""
+
+    k: str | None
+    n: int
+
+
+class Typed(KeyedProcessFunction):
+    """All by annotations: its state, its rows, and what it sends."""
+
+    seen: ValueState[Seen] = value_state()
+    values: ListState[int] = list_state()
+    counts: MapState[str, Seen] = map_state()
+
+    def process_element(self, row: Given, context: KeyedProcessContext) -> Iterator[Sent]:
+        """Sends how many rows there were, and what came last."""
+        before = self.seen.value() or Seen(0)
+        assert isinstance(before, Seen)
+        self.seen.update(Seen(before.rows + 1, row.n))
+        self.values.add(row.n)
+        self.counts.put(f"{row.n}", Seen(len(self.values.get()), row.n))
+        yield Sent(row.k, before.rows + 1)
+        kept = self.counts.get(f"{row.n}")
+        assert isinstance(kept, Seen)
+        if before.last is not None:
+            yield Sent(row.k, 100 * before.last + kept.rows)
+
+
+class Untyped(KeyedProcessFunction):
+    """Its state has no type."""
+
+    seen = value_state()
+
+    def process_element(self, row: Any, context: KeyedProcessContext) -> None:
+        """Nothing."""
+
+
+class WronglyTyped(KeyedProcessFunction):
+    """Its state has a type that is none of SQL's."""
+
+    seen: ValueState[complex] = value_state()
+
+    def process_element(self, row: Any, context: KeyedProcessContext) -> None:
+        """Nothing."""

@@ -10,12 +10,13 @@ from flowrun.core.elements import MAX_TIMESTAMP
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullKeys
 from flowrun.core.types import BIGINT, STRING
-from flowrun.errors import DataError
+from flowrun.errors import DataError, PipelineError
 from flowrun.operators.function_recipe import FunctionRecipe
 from flowrun.operators.process.factories import ProcessFunctionFactory
 from flowrun.testing import OperatorHarness
 from flowrun.testing.output import SideBatch
 from tests.operators.process.functions import Lifecycle
+from tests.operators.stored import stored, taken
 
 ROWS = Schema.of(k=STRING, n=BIGINT)
 ODD = OutputTag("odd", Schema.of(n=BIGINT))
@@ -39,6 +40,26 @@ def test_state_belongs_to_the_key(name: str) -> None:
         assert sorted(harness.rows(), key=str) == sorted(
             [("a", 1), ("b", 1), ("a", 2), (None, 1), ("a", 3), (None, 2)], key=str
         )
+
+
+def test_state_and_rows_are_what_annotations_say() -> None:
+    with run("Typed") as harness:
+        harness.push({"k": ["a", "b"], "n": [5, 6]})
+        with OperatorHarness.restore(factory_of("Typed"), [stored(taken(harness))]) as again:
+            again.push({"k": ["a", "a"], "n": [7, 8]})
+            assert sorted(again.rows(), key=str) == [("a", 2), ("a", 3), ("a", 502), ("a", 703)]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Untyped", r"the state 'seen' of Untyped has no type"),
+        ("WronglyTyped", r"the state 'seen' of WronglyTyped is annotated complex, which has no SQL type"),
+    ],
+)
+def test_state_without_a_type_is_one_error(name: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        factory_of(name).state_schemas()
 
 
 def test_the_life_of_a_function() -> None:

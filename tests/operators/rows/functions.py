@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,3 +55,52 @@ class Doubler:
         """The value, twice."""
         for _ in range(self.times):
             yield value
+
+
+class Word(NamedTuple):
+    """A row of `named_words`, by other names in the output if these are taken."""
+
+    given: str
+    size: int
+
+
+@dataclass
+class Sized:
+    """The same with the columns in another order."""
+
+    size: int
+    given: str
+
+
+def named_words(text: str | None) -> Iterator[Word | Sized | dict[str, object]]:
+    """The words of a text in all forms that rows may have."""
+    for number, word in enumerate((text or "").split()):
+        row = Word(word, len(word))
+        yield (row, Sized(row.size, row.given), row._asdict())[number % 3]
+
+
+named_words.__annotations__["return"] = Iterator[Word]
+
+
+@flowrun.udtf(result="n BIGINT")
+def by_numpy(counts: npt.NDArray[np.int32]) -> tuple[pa.RecordBatch, np.ndarray]:
+    """0 up to each count; NULL is not among them."""
+    parents = np.repeat(np.arange(len(counts)), counts)
+    places = np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return pa.record_batch({"n": pa.array(places, pa.int64())}), parents
+
+
+@flowrun.udtf(result="n BIGINT")
+def by_pandas(counts: pd.Series) -> tuple[pd.DataFrame, list[int]]:
+    """The same as a DataFrame of pandas."""
+    parents = [i for i, n in enumerate(counts) if n is not pd.NA for _ in range(n)]
+    places = [k for n in counts if n is not pd.NA for k in range(n)]
+    return pd.DataFrame({"n": pd.Series(places, dtype="int64")}), parents
+
+
+@flowrun.udtf(result="n BIGINT")
+def by_polars(counts: pl.Series) -> tuple[pl.DataFrame, list[int]]:
+    """The same as a DataFrame of polars."""
+    parents = [i for i, n in enumerate(counts) if n is not None for _ in range(n)]
+    places = [k for n in counts if n is not None for k in range(n)]
+    return pl.DataFrame({"n": pl.Series(places, dtype=pl.Int64)}), parents

@@ -228,6 +228,20 @@ def test_vectorised_functions_give_the_same(name: str, outer: bool) -> None:
     assert called(name, INT, [2, 0, 1], Schema.of(n=BIGINT), outer) == expected
 
 
+@pytest.mark.parametrize("name", ["by_numpy", "by_pandas", "by_polars"])
+@pytest.mark.parametrize("outer", [False, True])
+def test_columns_of_each_library_give_the_same(name: str, outer: bool) -> None:
+    missing = [(1, None), (3, None)] if outer else []
+    expected = sorted([(0, 0), (0, 1), (2, 0), *missing], key=str)
+    assert sorted(called(name, INT, [2, None, 1, 0], Schema.of(n=BIGINT), outer), key=str) == expected
+
+
+def test_rows_are_records_by_the_names_of_the_columns() -> None:
+    columns = Schema.of(given0=STRING, size=INT)  # `given` is taken
+    expected = [(0, "to", 2), (0, "be", 2), (0, "or", 2), (0, "not", 3)]
+    assert called("named_words", STRING, ["to be or not"], columns) == expected
+
+
 def test_classes_have_an_instance() -> None:
     assert called("Doubler", INT, [7], Schema.of(n=BIGINT)) == [(0, 7), (0, 7)]
 

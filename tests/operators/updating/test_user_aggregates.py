@@ -109,6 +109,19 @@ def test_an_aggregate_that_fails_is_named_with_its_line() -> None:
         failing().push(rows_of([("a", 1, 1, "fail")]))
 
 
+def test_an_aggregate_that_fails_names_what_it_was_given() -> None:
+    with pytest.raises(DataError, match=r"the row has \{value: 'fail'\}"):
+        failing().push(rows_of([("a", 1, 1, "fail")]))
+
+
+@pytest.mark.parametrize("name", ["ByNumPy", "ByPandas", "ByPolars"])
+def test_columns_of_each_library_have_the_rows_of_a_group(name: str) -> None:
+    folding = UserFolding(user(name, (BIGINT,), BIGINT, vectorised=True))
+    values = pa.StructArray.from_arrays([pa.array([1, None, 10, None, 2, 20], pa.int64())], names=["f0"])
+    kept = folding.folded([None, None, None], np.array([0, 0, 1, 2, 0, 1]), values, None)
+    assert folding.results(kept).to_pylist() == [302, 3002, 0]
+
+
 def test_a_value_of_another_type_says_which_was_declared() -> None:
     with pytest.raises(DataError, match="get_value gave what is no STRING"):
         failing().push(rows_of([("a", 1, 1, "x")]))

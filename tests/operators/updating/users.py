@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -90,3 +94,32 @@ class Holder:
 
     def get_value(self, accumulator: Held) -> int:
         return 0
+
+
+class ByNumPy:
+    """Gets NumPy arrays, which hold no NULL."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0, 0]
+
+    def accumulate(self, accumulator: list[int], values: npt.NDArray[np.int64]) -> None:
+        accumulator[0] += int(values.sum())
+        accumulator[1] += len(values)
+
+    def get_value(self, accumulator: list[int]) -> int:
+        return accumulator[0] * 100 + accumulator[1]
+
+
+class ByPandas(ByNumPy):
+    """Gets Series with NULLs."""
+
+    def accumulate(self, accumulator: list[int], values: Annotated[pd.Series, "BIGINT"]) -> None:  # type: ignore[override]
+        known = values.dropna()
+        ByNumPy.accumulate(self, accumulator, known.to_numpy())
+
+
+class ByPolars(ByNumPy):
+    """Gets Series with NULLs."""
+
+    def accumulate(self, accumulator: list[int], values: Annotated[pl.Series, "BIGINT"]) -> None:  # type: ignore[override]
+        ByNumPy.accumulate(self, accumulator, values.drop_nulls().to_numpy())
