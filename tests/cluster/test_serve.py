@@ -31,7 +31,7 @@ INSERT INTO found SELECT {expression} FROM numbers;
 """
 
 
-def write(folder: Path, name: str, rate: int = 10_000, expression: str = "v") -> Path:
+def write(folder: Path, name: str, rate: int = 6_000, expression: str = "v") -> Path:
     folder.mkdir(exist_ok=True)
     file = folder / f"{name}.sql"
     file.write_text(SCRIPT.format(name=name, rate=rate, rows=ROWS, last=ROWS - 1, expression=expression))
