@@ -110,7 +110,7 @@ def run(
     if text is not None:
         _refuse_without_file(("--from-savepoint", from_savepoint), ("--recover", recover), ("--on", on_spark))
     cluster = cluster_of_job(cluster, detach, workers, elsewhere=on_spark is not None or mode == "batch")
-    _forgo_pandas(ctx, file, variables)
+    _forgo_pandas(ctx, file, (*variables, *overrides))
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
     if mode is not None:
         values["settings.mode"] = mode
@@ -235,12 +235,12 @@ def _restoring(
     return compiled, replace(job, compiled=compiled, restored=restored, release=leases.close, recompiling=again)
 
 
-def _forgo_pandas(ctx: click.Context, file: Path, variables: tuple[str, ...]) -> None:
+def _forgo_pandas(ctx: click.Context, file: Path, given: tuple[str, ...]) -> None:
     """Do without pandas until the command ends, unless code of users may want it."""
     from flowrun.cli.user_code import may_run_user_code
     from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
 
-    if not may_run_user_code(file, variables):
+    if not may_run_user_code(file, given):
         forgo_pandas()
         ctx.call_on_close(allow_pandas)
 

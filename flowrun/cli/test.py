@@ -71,7 +71,10 @@ def test(
     if form != "text" and (update or coverage):
         raise click.UsageError(f"--{'update' if update else 'coverage'} goes with --format text")
     try:
-        loaded = load_files(find_files(paths or (_project_folder(),)), environment)
+        files = find_files(paths or (_project_folder(),))
+        if engine != "all":  # PySpark may want pandas
+            _forgo_pandas(ctx, files)
+        loaded = load_files(files, environment)
     except PipelineError as error:
         if form == "text":
             raise
@@ -99,6 +102,16 @@ def test(
     if form == "text":
         _summarise(results, len(chosen), time.monotonic() - began)
     ctx.exit(EXIT_OK if all(r.passed for r in results) else EXIT_FAILED)
+
+
+def _forgo_pandas(ctx: click.Context, files: list[Path]) -> None:
+    """Do without pandas until the command ends, unless code of users may want it."""
+    from flowrun.cli.user_code import may_tests_run_user_code
+    from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
+
+    if not may_tests_run_user_code(files):
+        forgo_pandas()
+        ctx.call_on_close(allow_pandas)
 
 
 def _project_folder() -> Path:

@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from flowrun.frontend.project_file import project_file
 
+_SQL, _YAML = (".sql",), (".yaml", ".yml")
 _FUNCTION = re.compile("function", re.IGNORECASE)
+_REFERENCE = re.compile(r"[\w.}]:[A-Za-z_$]|\\")
+"""A function as YAML names it, `module:name` or `${MODULE}:${NAME}`, or an escape that may stand for a part of one."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)")
+_PIPELINE = re.compile(r"^\s*pipeline:\s*([^\s#'\"]+)\s*(?:#.*)?$", re.MULTILINE)
 
 
-def may_run_user_code(file: Path, variables: Sequence[str]) -> bool:
+def may_run_user_code(file: Path, given: Sequence[str] = ()) -> bool:
     """Whether a pipeline may use Python functions of the user, or connectors or formats of other packages.
 
-    False is certain: an SQL script in no project and without the word FUNCTION has no such functions. True means that it is possible.
+    False is certain: a pipeline in no project, which is an SQL script without the word FUNCTION or YAML without a text like `module:name`,
+    has no such functions. True means that it is possible.
 
     Args:
         file: the pipeline's file.
-        variables: the texts that are put in for variables of the file.
+        given: the texts that are put in for variables of the file, or for values in it.
     """
     from flowrun.connectors import registry as connectors
     from flowrun.connectors.formats import registry as formats
 
-    if file.suffix != ".sql" or project_file(file.parent) is not None:
+    suffix = file.suffix.lower()
+    if suffix not in (*_SQL, *_YAML) or project_file(file.parent) is not None:
         return True
     if set(connectors.connector_names()) - set(connectors.BUILT_IN) or set(formats.format_names()) - set(
         formats.BUILT_IN
     ):
         return True
     try:
-        texts = [file.read_text(encoding="utf-8", errors="replace"), *variables]
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:  # the compiler reports it when it reads the file
         return True
-    return any(_FUNCTION.search(text) for text in texts)
+    texts = [text, *given, *(os.environ.get(name, "") for name in _VARIABLE.findall(text))]
+    sign = _FUNCTION if suffix in _SQL else _REFERENCE
+    return any(sign.search(t) for t in texts)
+
+
+def may_tests_run_user_code(files: Sequence[Path]) -> bool:
+    """Whether tests of pipelines may use Python functions; False is certain, as above. `files`: those of the tests."""
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return True
+        named = _PIPELINE.search(text)
+        if named is None or _REFERENCE.search(text) or may_run_user_code(file.parent / named[1], [text]):
+            return True
+    return False
