@@ -72,6 +72,15 @@ def learn_secrets_of_uri(text: str) -> None:
         learn_secret(unquote(found))
 
 
+def has_credentials(text: str) -> bool:
+    """Whether a text holds a URI with a password or a secret parameter.
+
+    >>> has_credentials("https://me:pw@host/x"), has_credentials("https://host/x?token=abc"), has_credentials("https://me@host:80/x")
+    (True, True, False)
+    """
+    return _CREDENTIALS.search(text) is not None or _SECRET_PARAMETER.search(text) is not None
+
+
 def masked(text: str) -> str:
     """The text with `***` for every secret.
 

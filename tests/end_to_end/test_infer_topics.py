@@ -117,6 +117,10 @@ def test_avro_with_a_registry(flowrun: Command, mock_kafka: MockCluster, schema_
     assert "id: BIGINT" in done.out
     assert 'avro-confluent.basic-auth.user-info: "${AVRO_CONFLUENT_BASIC_AUTH_USER_INFO}"' in done.out
     assert "registry-secret-word" not in done.out + done.err
+    in_url = flowrun("infer", place, "--registry", schema_registry.url.replace("://", "://me:registry-secret-word@"))
+    assert in_url.code == 0, in_url.err
+    assert 'avro-confluent.url: "${AVRO_CONFLUENT_URL}"' in in_url.out
+    assert "registry-secret-word" not in in_url.out + in_url.err
 
 
 def test_a_broken_message_is_said_and_left_out(flowrun: Command, mock_kafka: MockCluster) -> None:

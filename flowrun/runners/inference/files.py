@@ -24,7 +24,7 @@ from flowrun.connectors.filesystem.table_path import (
 )
 from flowrun.core.schema import Schema
 from flowrun.errors import PipelineError
-from flowrun.masking import learn_secrets_of_uri
+from flowrun.masking import learn_secrets_of_uri, masked
 from flowrun.runners.inference.given_options import table_options
 from flowrun.runners.inference.sample import Asked, Row, Sample, name_for
 from flowrun.runners.inference.value_types import from_texts
@@ -89,7 +89,7 @@ def sample_files(asked: Asked) -> Sample:
     options = table_options(asked, "filesystem", form, own)
     written_path, *others = options.written
     return Sample(
-        place=path,
+        place=masked(path),
         name=local_name(path),
         connector="filesystem",
         options=(written_path, ("format", form), *others),

@@ -14,7 +14,7 @@ from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.references import REFERENCE, References
 from flowrun.frontend.source_text import SourceText
-from flowrun.masking import learn_secret
+from flowrun.masking import has_credentials, learn_secret, learn_secrets_of_uri
 from flowrun.runners.inference.sample import Asked
 
 _VARIABLES = {
@@ -62,7 +62,7 @@ def table_options(asked: Asked, connector: str, form: str | None, own: Mapping[s
         raise PipelineError.of(errors[0].message, errors[0].hint)
     written, variables = [], []
     for name, value in values.items():
-        is_secret = any(option.secret and option.matches(name) for option in declared)
+        is_secret = any(option.secret and option.matches(name) for option in declared) or has_credentials(value)
         text, names = _as_written(name, value, asked.options.get(name), is_secret=is_secret)
         written.append((name, text))
         variables += names
@@ -73,13 +73,24 @@ def _as_written(name: str, value: str, text: str | None, *, is_secret: bool) -> 
     """(what is written for an option, the variables in it that are secret)."""
     if is_secret:
         learn_secret(value)
+        learn_secrets_of_uri(value)
     if text is not None and "${" in text:
         names = [m[1].partition(":-")[0] for m in REFERENCE.finditer(text) if m[1] and not m[1].startswith("secret:")]
         return text, names if is_secret else []
     if is_secret:
-        variable = _VARIABLES.get(name) or re.sub(r"\W+", "_", name).upper()
+        variable = _VARIABLES.get(name) or _variable(name)
         return f"${{{variable}}}", [variable]
     return literal(value), []
+
+
+def _variable(name: str) -> str:
+    """A name for a variable that no other program has.
+
+    >>> _variable("avro-confluent.url"), _variable("path")
+    ('AVRO_CONFLUENT_URL', 'TABLE_PATH')
+    """
+    found = re.sub(r"\W+", "_", name).upper()
+    return found if "_" in found else f"TABLE_{found}"
 
 
 def literal(value: str) -> str:
