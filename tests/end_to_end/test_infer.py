@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import random
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -128,9 +129,12 @@ def test_a_project_of_data_runs_and_passes_its_test(
     made = flowrun("init", "project", "--from", "data/rows.json")
     assert made.code == 0, made.err
     monkeypatch.chdir("project")
-    assert flowrun("validate", "pipeline.yaml").code == 0
-    tested = flowrun("test")
-    assert tested.code == 0, tested.out + tested.err
+    workflow = Path(".github/workflows/pipelines.yml").read_text()
+    commands = re.findall(r"- run: flowrun (.+)", workflow)
+    assert [words.split()[0] for words in commands] == ["validate", "lint", "test"]
+    for words in commands:
+        done = flowrun(*words.split())
+        assert done.code == 0, done.out + done.err
     ran = flowrun("run", "pipeline.yaml", "--quiet")
     assert ran.code == 0, ran.err
     assert len(ran.out.splitlines()) >= 20

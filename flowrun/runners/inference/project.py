@@ -1,4 +1,4 @@
-"""A project around data that nobody has declared: a pipeline, a test of it, what runs both for every change, settings of editors."""
+"""A project around data that nobody has declared: a pipeline, a test of it, `flowrun.yaml`, a workflow, settings of editors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from flowrun.connectors.registry import connector_named
+from flowrun.frontend.project_file import PROJECT_FILE
 from flowrun.runners.inference.declaration import Declaration, as_yaml
 from flowrun.runners.inference.sample import Sample
 from flowrun.runners.pipeline_tests.row_texts import yaml_text
@@ -25,8 +26,13 @@ jobs:
       - uses: actions/setup-python@v5
         with: {{python-version: "3.12"}}
       - run: pip install flowrun-streaming  # from where your team keeps it
-      - run: flowrun validate pipeline.yaml{variables}
-      - run: flowrun test
+      - run: flowrun validate{variables} --format github
+      - run: flowrun lint{variables} --format github
+      - run: flowrun test --format github
+"""
+_PROJECT = """\
+# What all pipelines of this folder share. Commands without a path (validate, lint, test, graph) are about all of them.
+pipelines: ["*.yaml"]  # and "*.sql", when there are scripts
 """
 _LOOKS = """\
     flowrun preview pipeline.yaml    # rows of a sample of the data, without a trace
@@ -37,6 +43,7 @@ _README = """\
 
 {looks}    flowrun test                     # the tests in tests/
     flowrun run pipeline.yaml
+    flowrun lint                     # what is right in pipelines, but seldom meant
 
 `pipeline.yaml` was proposed from a sample of `{path}`: its comments say what was seen. Look at types, keys and the delay of the
 watermark before you rely on them, then add steps and sinks. `tests/pipeline.test.yaml` has the first rows of the sample as a first test.
@@ -58,6 +65,7 @@ def project_files(declared: Declaration, schema: Mapping[str, object]) -> dict[s
     variables = "".join(f" --var {name}={_NO_SECRET}" for name in sample.variables)
     return {
         PIPELINE: as_yaml(declared),
+        PROJECT_FILE: _PROJECT,
         TEST: _test(declared),
         "README.md": _README.format(name=declared.name, path=sample.place, looks=looks),
         ".github/workflows/pipelines.yml": _WORKFLOW.format(variables=variables),
