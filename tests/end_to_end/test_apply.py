@@ -98,8 +98,12 @@ def test_versions_that_fail_leave_no_trace_and_healthy_ones_take_over(flowrun: C
         assert "version 1 goes on from the savepoint as if nothing had been" in failed.err
         runs_as(flowrun, 1)
         write(project, 3)
-        accepted = flowrun(*APPLY)
+        savepoints = project / "state/ids/_versions/savepoints"
+        (of_failed,) = savepoints.iterdir()
+        accepted = flowrun(*APPLY, "--keep-savepoints", 1)
         assert (accepted.code, "version 3 is healthy and goes on" in accepted.err) == (0, True), accepted.err
+        (kept,) = savepoints.iterdir()
+        assert kept != of_failed
         runs_as(flowrun, 3)
         assert process.poll() is None, "the process that the user has started stays"
     assert process.returncode == 130
