@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.api.annotated_values import Convert, as_annotated, as_storable, guarded, same
-from flowrun.api.annotations import Form, Unknown, is_nullable
+from flowrun.api.annotations import Form, Unknown, bare, is_nullable, row_fields
 from flowrun.api.signatures import Signature
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
@@ -133,11 +135,12 @@ class Intake:
             for f, a in zip(self.forms, given, strict=True)
         )
         self._conversions = [guarded(as_annotated(a)) for a in given]
+        self._makers = [_record_maker(a) for a in given]
 
     def values(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
         """The values of each argument, a list an argument, for functions of single rows."""
-        lists = [python_values(c) for c in columns]
-        return [v if f is None else list(map(f, v)) for f, v in zip(self._conversions, lists, strict=True)]
+        takers = zip(columns, self._makers, self._conversions, strict=True)
+        return [_values(column, maker, convert) for column, maker, convert in takers]
 
     def columns(self, columns: Sequence[pa.Array], rows: int) -> TakenColumns:
         """The columns as a vectorised function takes them."""
@@ -155,6 +158,40 @@ class Intake:
                 valid = column.is_valid().to_numpy(zero_copy_only=False)
                 kept = valid if kept is None else kept & valid
         return kept
+
+
+@record
+class _RecordMaker:
+    """A class of records that is called with the values of its fields in order.
+
+    Attributes:
+        names: of the fields.
+        conversions: what makes the value of each as it is annotated.
+    """
+
+    kind: Any
+    names: tuple[str, ...]
+    conversions: tuple[Convert | None, ...]
+
+
+def _record_maker(annotation: Any) -> _RecordMaker | None:
+    """The class that an annotation names; None: it is no such class."""
+    kind = bare(annotation)
+    fields = row_fields(kind)
+    if fields is None or typing.is_typeddict(kind):
+        return None
+    if dataclasses.is_dataclass(kind) and not all(f.init and not f.kw_only for f in dataclasses.fields(kind)):
+        return None
+    return _RecordMaker(kind, tuple(fields), tuple(guarded(as_annotated(a)) for a in fields.values()))
+
+
+def _values(column: pa.Array, maker: _RecordMaker | None, convert: Convert | None) -> list[Any]:
+    """The values of a column. Records are made of the columns of their fields where that can be, which takes less than by dicts."""
+    if maker is not None and not column.null_count and tuple(f.name for f in column.type) == maker.names:
+        fields = zip(column.flatten(), maker.conversions, strict=True)
+        return list(map(maker.kind, *(_values(field, None, inner) for field, inner in fields)))
+    values = python_values(column)
+    return values if convert is None else list(map(convert, values))
 
 
 def check_forms(signature: Signature) -> str | None:

@@ -184,6 +184,15 @@ def test_records_and_dicts_come_as_they_are_annotated() -> None:
     assert values(expression, given, [[("x", 5)], None, None]) == [{"x": 6, "y": 2}, {"x": 3, "y": None}, None]
 
 
+def test_fields_of_a_row_go_by_their_names() -> None:
+    turned = row(("y", BIGINT), ("x", BIGINT))
+    expression = call("moved", turned, map_of(STRING, BIGINT), result=turned, vectorised=False)
+    assert values(expression, [{"y": 2, "x": 1}, {"y": 3, "x": 4}], [None, None]) == [
+        {"y": 2, "x": 1},
+        {"y": 3, "x": 4},
+    ]
+
+
 def shorter(a: np.ndarray) -> np.ndarray:
     return a[1:]
 
