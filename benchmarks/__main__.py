@@ -14,6 +14,7 @@ from benchmarks import (
     cluster,
     files,
     formats,
+    functions,
     jdbc,
     join_order,
     joins,
@@ -36,6 +37,7 @@ from benchmarks.measuring import Figure, machine, table
 BENCHMARKS = {
     "windows": windows.run,
     "process": process.run,
+    "functions": functions.run,
     "window_functions": window_functions.run,
     "checkpoints": checkpoints.run,
     "files": files.run,
