@@ -135,29 +135,32 @@ def _shuffled(phases: list[str], rng: random.Random) -> Iterator[str]:
         yield from rng.sample(phases, len(phases))
 
 
-@pytest.mark.exhaustive
-def test_six_deaths(kafka: KafkaBroker, postgres: PostgresDatabase, tmp_path: Path) -> None:
-    with JoiningJob(kafka, postgres, tmp_path, rows=200_000) as job:
-        assert deaths(job, random.Random(5), 6) >= 4  # the job is not over before most of them
-        job.finish()
-        job.check()
-
-
-@pytest.mark.soak
-def test_a_hundred_deaths(kafka: KafkaBroker, postgres: PostgresDatabase, tmp_path: Path) -> None:
-    """How many rows a life has time for depends on the machine, so there are as many jobs as it takes."""
-    rng, died = random.Random(6), 0
+def check_deaths(
+    kafka: KafkaBroker, postgres: PostgresDatabase, folder: Path, rng: random.Random, rounds: int, rows: int
+) -> None:
+    """So many deaths cost and double no row. How many rows a life has time for depends on the machine, so there are as many jobs as it takes."""
+    died = 0
     for number in itertools.count():
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with JoiningJob(kafka, postgres, folder, rows=500_000) as job:
-            found = deaths(job, rng, 100 - died)
+        own = folder / str(number)
+        own.mkdir()
+        with JoiningJob(kafka, postgres, own, rows) as job:
+            found = deaths(job, rng, rounds - died)
             assert found > 0, "no life was ended before it was over"
             job.finish()
             job.check()
         died += found
-        if died == 100:
-            break
+        if died == rounds:
+            return
+
+
+@pytest.mark.exhaustive
+def test_six_deaths(kafka: KafkaBroker, postgres: PostgresDatabase, tmp_path: Path) -> None:
+    check_deaths(kafka, postgres, tmp_path, random.Random(5), 6, rows=200_000)
+
+
+@pytest.mark.soak
+def test_a_hundred_deaths(kafka: KafkaBroker, postgres: PostgresDatabase, tmp_path: Path) -> None:
+    check_deaths(kafka, postgres, tmp_path, random.Random(6), 100, rows=500_000)
 
 
 @pytest.mark.soak
