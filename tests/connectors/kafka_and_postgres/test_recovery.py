@@ -138,7 +138,7 @@ def _shuffled(phases: list[str], rng: random.Random) -> Iterator[str]:
 def check_deaths(
     kafka: KafkaBroker, postgres: PostgresDatabase, folder: Path, rng: random.Random, rounds: int, rows: int
 ) -> None:
-    """So many deaths cost and double no row. How many rows a life has time for depends on the machine, so there are as many jobs as it takes."""
+    """So many deaths cost and double no row. There are as many jobs as it takes: the machine decides how many rows a life has time for."""
     died = 0
     for number in itertools.count():
         own = folder / str(number)
