@@ -19,7 +19,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -326,6 +326,16 @@ def rows_annotation(annotation: Any) -> Any:
     if isinstance(origin, type) and inner and issubclass(origin, Iterable) and not issubclass(origin, tuple | dict):
         return inner[0]
     return kind
+
+
+def is_iterator(annotation: Any) -> bool:
+    """Whether a function gives rows one after the other, as the annotation of its result says.
+
+    >>> from collections.abc import Iterator
+    >>> is_iterator(Iterator[int]), is_iterator(list[int])
+    (True, False)
+    """
+    return typing.get_origin(bare(annotation)) in (Iterable, Iterator, Generator)
 
 
 def columns_of_annotation(annotation: Any) -> DataType | None:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, TypeAlias, TypeVar
 
 from flowrun.api.accumulators import accumulator_form
-from flowrun.api.annotations import AnnotationError, columns_of_annotation
+from flowrun.api.annotations import AnnotationError, Form, columns_of_annotation, is_iterator, shown
 from flowrun.api.process_function import KeyedProcessFunction, ProcessFunction
 from flowrun.api.signatures import NamedAnnotation, Signature, signature_of
 from flowrun.api.user_functions import Aggregate, Callee, FunctionDeclaration, declaration_of, overloaded
@@ -174,7 +174,8 @@ class _Reading:
             return columns
         result = self._annotated(lambda: given.type)
         if result is None:
-            hint = f'annotate it, -> str, or declare it: @flowrun.{_decorator(kind)}(result="STRING")'
+            said = "-> str" if given.form is Form.VALUE else f'-> Annotated[{shown(given.annotation)}, "BIGINT"]'
+            hint = f'annotate it, {said}, or declare it: @flowrun.{_decorator(kind)}(result="STRING")'
             raise self._error(f"the type of its result is not known{where}", hint)
         return result
 
@@ -264,7 +265,8 @@ class _Reading:
         """The kind of a function without a decorator."""
         if all(callable(getattr(self._target, m, None)) for m in _AGGREGATE_METHODS):
             return Callee.AGGREGATE
-        if inspect.isgeneratorfunction(self._called()[0]):
+        called, skip = self._called()
+        if inspect.isgeneratorfunction(called) or is_iterator(signature_of(called, skip).result.annotation):
             return Callee.TABLE
         return Callee.SCALAR
 

@@ -14,6 +14,9 @@ from tests.frontend.sql.script.scripts import ORDERS, plan_of, problems
 MODULE = """
 import flowrun
 import pyarrow.compute as pc
+import numpy as np
+import numpy.typing as npt
+from collections.abc import Iterator
 from typing import overload
 
 @flowrun.udf(result="STRING", deterministic=False)
@@ -53,6 +56,15 @@ def untyped(a): return a
 def generator(a: int):
     yield a
 number = 5
+def mixed(a: np.ndarray, b: float) -> float: ...
+def of_column(a: np.ndarray) -> np.ndarray: ...
+def odd(a: complex) -> str: ...
+def odd_rows(a: str) -> Iterator[complex]: ...
+def later(a: "pd.Series") -> str: ...
+def split(text: str) -> Iterator[tuple[str, int]]:
+    return iter(())
+def root(value: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return value ** 0.5
 
 @flowrun.udf(arguments=["INT"], result="INT")
 @flowrun.udf(arguments=["STRING", "INT"], result="STRING")
@@ -114,6 +126,14 @@ def test_functions_without_decorators_and_objects(folder: Path) -> None:
     assert [str(c.type) for c in calls(plan)] == ["BIGINT"] * 4
 
 
+def test_annotations_say_kind_types_and_style(folder: Path) -> None:
+    (call,) = calls(plan_of(ORDERS + create("root") + "SELECT root(price) FROM orders", folder))
+    assert (str(call.type), call.vectorised) == ("DOUBLE", True)
+    assert str(call.arguments[0].type) == "DOUBLE"
+    plan = plan_of(ORDERS + create("split") + "SELECT s.* FROM orders, LATERAL TABLE(split(buyer)) AS s", folder)
+    assert [(f.name, str(f.type)) for f in plan.sinks[0].schema] == [("f0", "STRING"), ("f1", "BIGINT")]
+
+
 def test_computed_columns_call_functions(folder: Path) -> None:
     table = "CREATE TABLE t (a INT, b AS twice(a)) WITH ('connector' = 'datagen');\n"
     (call,) = calls(plan_of(create("twice") + table + "SELECT b FROM t", folder))
@@ -167,6 +187,15 @@ def test_the_java_function_of_published_queries_is_built_in(folder: Path) -> Non
         (create("f", "maks"), "has no 'maks'", "did you mean 'mask'"),
         (create("f", "untyped"), "the type of its result is not known", "@flowrun.udf(result="),
         (create("f", "generator"), "the columns of its rows are not known", "@flowrun.udtf(result="),
+        (create("f", "mixed"), "parameter 'b' takes the value of one row, but 'a' takes a NumPy array (", "as columns"),
+        (create("f", "of_column"), "the type of its result is not known (", 'Annotated[ndarray, "BIGINT"]'),
+        (create("f", "odd"), "parameter 'a' is annotated complex, which has no SQL type (", "annotate it with int"),
+        (create("f", "odd_rows"), "the result is annotated complex, which has no SQL type (", "annotate it with int"),
+        (
+            create("f", "later"),
+            "parameter 'a' is annotated 'pd.Series', which cannot be evaluated",
+            "import what it names",
+        ),
         (create("f", "Half"), "cannot be called", "__call__ or eval"),
         (create("f", "number"), "cannot be called", "name a function"),
         (create("twice") + create("twice"), "function 'twice' exists already", "DROP FUNCTION"),
