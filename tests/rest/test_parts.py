@@ -26,6 +26,7 @@ from flowrun.runtime.job_status import JobStatus
 from flowrun.runtime.rpc.error_values import error_to_value
 from flowrun.state.checkpoints import PipelineText
 from tests.rest.control_fakes import FakeJob, controlled
+from tests.slices import everyday
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b]0;x\x07"
 
@@ -56,7 +57,9 @@ def get(endpoint: JobEndpoint, part: str, *, token: str | None = None) -> tuple[
 
 
 @pytest.mark.parametrize(
-    "route", [r for r in ROUTES if r.method == "GET" and r.gives not in (dict, bytes)], ids=lambda r: r.path
+    "route",
+    everyday((r for r in ROUTES if r.method == "GET" and r.gives not in (dict, bytes)), 4),
+    ids=lambda r: r.path,
 )
 def test_each_part_is_as_the_document_says(endpoint: JobEndpoint, route: Any) -> None:
     assert endpoint.control.place(Order("savepoint")) == "1"

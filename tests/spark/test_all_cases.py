@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.shared_suites import needs_shared
-from tests.slices import everyday
+from tests.slices import everyday, in_ci
 from tests.spark.shuffled import run_on_spark, shuffled  # noqa: F401 - a fixture
 from tests.sql.test_cases import CASES as OWN
 from tests.sql.test_cases import HERE, folded, plain
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.everyday
 
 
 @pytest.mark.usefixtures("shuffled")
-@pytest.mark.parametrize("case", everyday(OWN, 200, ci=8), ids=lambda p: p.stem)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("case", in_ci(OWN, 8), ids=lambda p: p.stem)
 def test_our_scripts(case: Path, spark: SparkSession, tmp_path: Path) -> None:
     variables = {"OUT": str(tmp_path)}
     if "${DATA}" in case.read_text():
