@@ -29,20 +29,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from flowrun.core import types as sql
 from flowrun.core.record import record
 from flowrun.core.type_parser import parse_type
 from flowrun.core.types import (
-    BIGINT,
-    BOOLEAN,
-    BYTES,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    INTERVAL_DAY_TIME,
-    SMALLINT,
-    STRING,
-    TINYINT,
     DataType,
     array,
     decimal,
@@ -52,7 +42,6 @@ from flowrun.core.types import (
     timestamp,
     with_required,
 )
-from flowrun.core.types import time as time_type
 
 KNOWN = (
     "int, float, str, bool, bytes, Decimal, date, time, datetime, timedelta, list[…], dict[…, …], "
@@ -61,28 +50,28 @@ KNOWN = (
 """What messages list as annotations that have a type."""
 
 _VALUES: dict[Any, DataType] = {
-    str: STRING,
-    int: BIGINT,
-    float: DOUBLE,
-    bool: BOOLEAN,
-    bytes: BYTES,
+    str: sql.STRING,
+    int: sql.BIGINT,
+    float: sql.DOUBLE,
+    bool: sql.BOOLEAN,
+    bytes: sql.BYTES,
     Decimal: decimal(38, 18),
-    date: DATE,
+    date: sql.DATE,
     datetime: timestamp(6),
-    time: time_type(6),
-    timedelta: INTERVAL_DAY_TIME,
+    time: sql.time(6),
+    timedelta: sql.INTERVAL_DAY_TIME,
 }
 _ARROW_CLASSES: dict[type, DataType] = {
-    pa.BooleanArray: BOOLEAN,
-    pa.Int8Array: TINYINT,
-    pa.Int16Array: SMALLINT,
-    pa.Int32Array: INT,
-    pa.Int64Array: BIGINT,
-    pa.FloatArray: FLOAT,
-    pa.DoubleArray: DOUBLE,
-    pa.StringArray: STRING,
-    pa.BinaryArray: BYTES,
-    pa.Date32Array: DATE,
+    pa.BooleanArray: sql.BOOLEAN,
+    pa.Int8Array: sql.TINYINT,
+    pa.Int16Array: sql.SMALLINT,
+    pa.Int32Array: sql.INT,
+    pa.Int64Array: sql.BIGINT,
+    pa.FloatArray: sql.FLOAT,
+    pa.DoubleArray: sql.DOUBLE,
+    pa.StringArray: sql.STRING,
+    pa.BinaryArray: sql.BYTES,
+    pa.Date32Array: sql.DATE,
 }
 _UNTYPED = (Any, object, inspect.Parameter.empty, None)
 
@@ -385,7 +374,7 @@ def _column_type(kind: Any) -> DataType | None:
                 TypeError,
                 pa.ArrowNotImplementedError,
             ):  # `np.generic`, `np.datetime64` without a unit, …
-                return STRING if issubclass(scalar, np.str_) else None
+                return sql.STRING if issubclass(scalar, np.str_) else None
     return None
 
 

@@ -10,9 +10,9 @@ from flowrun.connectors.kafka.transactions import KafkaTransactions
 from tests.recovery.die_at import PHASES, Countdown, wrap
 
 TRANSACTION_PHASES = {
-    "before a transaction": (KafkaTransactions, "write", False),
+    "before a transaction": (KafkaTransactions, "write_together", False),
     "within a transaction": (MessageProducer, "send", True),
-    "after a transaction": (KafkaTransactions, "write", True),
+    "after a transaction": (KafkaTransactions, "write_together", True),
 }
 
 if __name__ == "__main__":
