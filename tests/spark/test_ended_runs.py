@@ -130,6 +130,7 @@ def test_after_a_killed_driver_the_next_run_is_whole(folder: Path) -> None:
     assert sorted((folder / "out").iterdir()) == sorted(visible(folder)), "nothing is left of the killed one"
 
 
+@pytest.mark.soak  # that of test_savepoint_failures.py runs in CI
 def test_a_lost_executor_is_replaced(folder: Path) -> None:
     (folder / "kill").touch()
     installed = Path(pyspark.__file__).parent

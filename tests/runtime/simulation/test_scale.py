@@ -16,6 +16,7 @@ from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
 from flowrun.runtime.lifecycle import ExecutionState, JobState
 from tests.job_graphs import Edge, Vertex, job_graph
 from tests.runtime.simulation.cluster import Cluster, with_settings
+from tests.slices import in_ci
 
 VERTICES = 10
 SLOTS = 10
@@ -103,7 +104,7 @@ class Timed:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("joined", in_ci([True, False], 2))
 def test_ten_thousand_subtasks_on_a_thousand_workers_cost_ten_times_as_much_as_a_thousand(joined: bool) -> None:
     small, large = Timed(100, joined=joined).seconds, Timed(1_000, joined=joined).seconds
     times = {phase: large[phase] / small[phase] for phase in small}
