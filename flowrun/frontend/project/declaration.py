@@ -14,7 +14,6 @@ from flowrun.frontend.trees.spec import (
     RecordValue,
     TextValue,
     ValueSpec,
-    VariantValue,
 )
 from flowrun.frontend.yaml.declaration.document_tables import SOURCE
 from flowrun.frontend.yaml.declaration.vocabulary import FUNCTION_NAME, NODE_NAME, PYTHON_NAME
@@ -26,15 +25,13 @@ _PATTERN = TextValue("a path or pattern")
 
 
 def _partial(value: ValueSpec) -> ValueSpec:
-    """The same without required keys: what one part of the project leaves out may be in another, or in the pipeline."""
-    match value:
-        case RecordValue():
-            keys = tuple(replace(k, required=False, value=_partial(k.value)) for k in value.record.keys)
-            return replace(value, record=replace(value.record, keys=keys))
-        case MapValue() | VariantValue():  # these are not merged with others
-            return value
-        case _:
-            return value
+    """The same without required keys: what one part of the project leaves out may be in another, or in the pipeline. Only records are
+    merged with others.
+    """
+    if not isinstance(value, RecordValue):
+        return value
+    keys = tuple(replace(k, required=False, value=_partial(k.value)) for k in value.record.keys)
+    return replace(value, record=replace(value.record, keys=keys))
 
 
 _SETTINGS = _partial(RecordValue(SETTINGS))
