@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 
 from flowrun.cli.arguments import parse_assignments
-
-if TYPE_CHECKING:
-    from flowrun.runners.inference.sample import Asked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,8 +20,28 @@ WHERE = (
 
 
 def data_options(command: F) -> F:
-    """Add the options that say how data is looked at: `form`, `options`, `registry`, `changes` and `rows`."""
-    decorated: Any = command
+    """Add the options that say how data is looked at; the command gets them as one argument `asked`, an `Asked` without a place.
+
+    Raises:
+        click.BadParameter: an option of the table is not of the form `NAME=VALUE`.
+    """
+
+    @functools.wraps(command)
+    def with_asked(
+        *args: Any,
+        form: str | None,
+        options: tuple[str, ...],
+        registry: str | None,
+        changes: bool,
+        rows: int,
+        **rest: Any,
+    ) -> Any:
+        from flowrun.runners.inference.sample import Asked
+
+        given = {**_of_registry(registry), **parse_assignments(options, "--with")}
+        return command(*args, asked=Asked("", form, rows, given, changes=changes), **rest)
+
+    decorated: Any = with_asked
     for option in (
         click.option("--rows", type=click.IntRange(1), default=SAMPLE_ROWS, show_default=True, help="Rows to look at, about."),
         click.option("--changes", is_flag=True, help="Of a table of PostgreSQL: read its changes, too (postgres-cdc)."),
@@ -36,25 +54,6 @@ def data_options(command: F) -> F:
     ):  # fmt: skip
         decorated = option(decorated)
     return cast(F, decorated)
-
-
-def asked_of(
-    place: str,
-    form: str | None,
-    options: tuple[str, ...],
-    registry: str | None,
-    *,
-    changes: bool,
-    rows: int,
-) -> Asked:
-    """What is asked of some data.
-
-    Raises:
-        click.BadParameter: an option is not of the form `NAME=VALUE`.
-    """
-    from flowrun.runners.inference.sample import Asked
-
-    return Asked(place, form, rows, {**_of_registry(registry), **parse_assignments(options, "--with")}, changes=changes)
 
 
 def _of_registry(url: str | None) -> Mapping[str, str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.data_arguments import asked_of, data_options
+from flowrun.cli.data_arguments import data_options
+
+if TYPE_CHECKING:
+    from flowrun.runners.inference.sample import Asked
 
 _LANGUAGES = ("yaml", "sql")
 
@@ -27,11 +31,7 @@ _LANGUAGES = ("yaml", "sql")
 def infer(
     ctx: click.Context,
     place: str,
-    form: str | None,
-    options: tuple[str, ...],
-    registry: str | None,
-    changes: bool,
-    rows: int,
+    asked: Asked,
     language: str,
     name: str | None,
     output: Path | None,
@@ -51,8 +51,8 @@ def infer(
         language = "sql"
     if output is not None and output.exists():
         raise PipelineError.of(f"'{output}' exists; nothing was written", "name a new file")
-    asked = asked_of(place, form, options, registry, changes=changes, rows=rows)
-    declared = declaration(sample_of(replace(asked, download_to=None if output is None else output.parent)), name)
+    asked = replace(asked, place=place, download_to=None if output is None else output.parent)
+    declared = declaration(sample_of(asked), name)
     text = as_sql(declared) if language == "sql" else as_yaml(declared)
     if output is None:
         click.echo(text, nl=False)
@@ -62,5 +62,5 @@ def infer(
             output.write_text(text, encoding="utf-8")
         except OSError as error:
             raise FlowrunError(f"cannot write {output}: {error.strerror}") from error
-        say(f"wrote {output}; look at its rows:  flowrun {'run' if changes else 'preview'} {output}")
+        say(f"wrote {output}; look at its rows:  flowrun {'run' if asked.changes else 'preview'} {output}")
     ctx.exit(EXIT_OK)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.data_arguments import asked_of, data_options
+from flowrun.cli.data_arguments import data_options
 from flowrun.errors import FlowrunError, PipelineError
 
 if TYPE_CHECKING:
-    from flowrun.runners.inference.sample import Sample
+    from flowrun.runners.inference.sample import Asked, Sample
 
 FILES = {
     "pipeline.yaml": "pipeline.yaml",
@@ -38,11 +38,7 @@ FILES = {
 def init(
     directory: Path | None,
     data: str | None,
-    form: str | None,
-    options: tuple[str, ...],
-    registry: str | None,
-    changes: bool,
-    rows: int,
+    asked: Asked,
 ) -> None:
     """Make a small project that runs: a pipeline, a Python function and some data. Without arguments it asks.
 
@@ -53,11 +49,7 @@ def init(
     if directory is None:
         directory = _asked_directory() if asks else Path()
     _check_free(directory, ("pipeline.yaml",))
-    asked = replace(
-        asked_of(data or "", form, options, registry, changes=changes, rows=rows),
-        start=directory,
-        download_to=directory / "data",
-    )
+    asked = replace(asked, place=data or "", start=directory, download_to=directory / "data")
     sample: Sample | None = None
     if asks:
         from flowrun.cli.asking import ask_for_data
