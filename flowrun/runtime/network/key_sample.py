@@ -34,7 +34,7 @@ class KeySample:
         self._columns = tuple(columns)
         self._clock = clock
         self._next_ns = 0
-        self._looks: deque[pa.RecordBatch] = deque(maxlen=LOOKS)
+        self._looks: deque[_Look] = deque(maxlen=LOOKS)
 
     def look(self, rows: pa.RecordBatch) -> None:
         """These rows are sent; now and then the keys of some of them are kept."""
@@ -45,17 +45,33 @@ class KeySample:
         step = max(rows.num_rows // ROWS, 1)
         chosen = pa.array(range(0, min(rows.num_rows, step * ROWS), step), pa.int32())
         # a copy: a slice would keep the whole batch
-        self._looks.append(rows.select(list(self._columns)).take(chosen))
+        self._looks.append(_Look(rows.select(list(self._columns)).take(chosen)))
 
     def heaviest(self) -> Mapping[str, float]:
         """The keys that most of the rows have, as text, with their parts of all, heaviest first."""
         counts: Counter[tuple[str, ...]] = Counter()
-        names: list[str] = []
-        for rows in list(self._looks):
-            names = rows.schema.names
-            counts.update(zip(*([_text(v) for v in column.to_pylist()] for column in rows.columns), strict=True))
+        names: Sequence[str] = ()
+        for look in list(self._looks):
+            names = look.names
+            counts.update(look.counts())
         total = sum(counts.values())
         return {key_text(names, key): count / total for key, count in counts.most_common(SHOWN) if count > 1}
+
+
+class _Look:
+    """The keys of some rows of one batch. They are counted once, when somebody asks: reports come more often than new looks."""
+
+    def __init__(self, keys: pa.RecordBatch) -> None:
+        self.names: Sequence[str] = keys.schema.names
+        self._keys = keys
+        self._counts: Counter[tuple[str, ...]] | None = None
+
+    def counts(self) -> Counter[tuple[str, ...]]:
+        """How many of the rows have each key, as text. Any thread: two at once count the same."""
+        if self._counts is None:
+            texts = ([_text(value) for value in column.to_pylist()] for column in self._keys.columns)
+            self._counts = Counter(zip(*texts, strict=True))
+        return self._counts
 
 
 def _text(value: object) -> str:
