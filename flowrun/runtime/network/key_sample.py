@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -50,28 +51,25 @@ class KeySample:
     def heaviest(self) -> Mapping[str, float]:
         """The keys that most of the rows have, as text, with their parts of all, heaviest first."""
         counts: Counter[tuple[str, ...]] = Counter()
-        names: Sequence[str] = ()
+        names: list[str] = []
         for look in list(self._looks):
-            names = look.names
-            counts.update(look.counts())
+            names = look.keys.schema.names
+            counts.update(look.counts)
         total = sum(counts.values())
         return {key_text(names, key): count / total for key, count in counts.most_common(SHOWN) if count > 1}
 
 
 class _Look:
-    """The keys of some rows of one batch. They are counted once, when somebody asks: reports come more often than new looks."""
+    """The keys of some rows of one batch. Each report of metrics asks for all looks: each of them is counted once."""
 
     def __init__(self, keys: pa.RecordBatch) -> None:
-        self.names: Sequence[str] = keys.schema.names
-        self._keys = keys
-        self._counts: Counter[tuple[str, ...]] | None = None
+        self.keys = keys
 
+    @cached_property
     def counts(self) -> Counter[tuple[str, ...]]:
-        """How many of the rows have each key, as text. Any thread: two at once count the same."""
-        if self._counts is None:
-            texts = ([_text(value) for value in column.to_pylist()] for column in self._keys.columns)
-            self._counts = Counter(zip(*texts, strict=True))
-        return self._counts
+        """How many of the rows have each key, as text."""
+        texts = ([_text(value) for value in column.to_pylist()] for column in self.keys.columns)
+        return Counter(zip(*texts, strict=True))
 
 
 def _text(value: object) -> str:
