@@ -32,16 +32,7 @@ import pyarrow as pa
 from flowrun.core import types as sql
 from flowrun.core.record import record
 from flowrun.core.type_parser import parse_type
-from flowrun.core.types import (
-    DataType,
-    array,
-    decimal,
-    from_arrow,
-    map_of,
-    row,
-    timestamp,
-    with_required,
-)
+from flowrun.core.types import DataType
 
 KNOWN = (
     "int, float, str, bool, bytes, Decimal, date, time, datetime, timedelta, list[…], dict[…, …], "
@@ -55,9 +46,9 @@ _VALUES: dict[Any, DataType] = {
     float: sql.DOUBLE,
     bool: sql.BOOLEAN,
     bytes: sql.BYTES,
-    Decimal: decimal(38, 18),
+    Decimal: sql.decimal(38, 18),
     date: sql.DATE,
-    datetime: timestamp(6),
+    datetime: sql.timestamp(6),
     time: sql.time(6),
     timedelta: sql.INTERVAL_DAY_TIME,
 }
@@ -197,7 +188,7 @@ def _said_type(annotation: Any) -> DataType | None:
             if isinstance(said, DataType):
                 return said
             if isinstance(said, pa.DataType):
-                return from_arrow(said)
+                return sql.from_arrow(said)
             if isinstance(said, str):
                 try:
                     return parse_type(said)
@@ -258,10 +249,10 @@ def _value_type(kind: Any, around: tuple[Any, ...]) -> DataType | None:
         if origin is tuple and (len(inner) != 2 or inner[1] is not ...):
             return None
         element = _type(inner[0], around)
-        return None if element is None else array(element)
+        return None if element is None else sql.array(element)
     if origin in (dict, Mapping):
         key, value = _type(inner[0], around), _type(inner[1], around)
-        return None if key is None or value is None else map_of(key, value)
+        return None if key is None or value is None else sql.map_of(key, value)
     if isinstance(kind, type) and (fields := row_fields(kind)) is not None:
         return _row_type(kind, fields, around)
     try:
@@ -286,7 +277,7 @@ def _row_type(kind: type, fields: Mapping[str, Any], around: tuple[Any, ...]) ->
             )
         children.append((name, child))
         required.append(not is_nullable(annotation))
-    return with_required(row(*children), tuple(required))
+    return sql.with_required(sql.row(*children), tuple(required))
 
 
 def row_fields(kind: Any) -> Mapping[str, Any] | None:
@@ -354,11 +345,11 @@ def columns_of_annotation(annotation: Any) -> DataType | None:
         if None in found:
             return None
         columns = [(f"f{i}", t) for i, t in enumerate(found) if t is not None]
-        return with_required(row(*columns), tuple(not is_nullable(p) for p in parts))
+        return sql.with_required(sql.row(*columns), tuple(not is_nullable(p) for p in parts))
     kind = type_of_annotation(one)
     if kind is None or row_fields(kept) is not None:
         return kind
-    return with_required(row(("f0", kind)), (not is_nullable(one),))
+    return sql.with_required(sql.row(("f0", kind)), (not is_nullable(one),))
 
 
 def _column_type(kind: Any) -> DataType | None:
@@ -368,7 +359,7 @@ def _column_type(kind: Any) -> DataType | None:
     for inner in typing.get_args(kind):
         if typing.get_origin(inner) is np.dtype and isinstance(scalar := (typing.get_args(inner) or (None,))[0], type):
             try:
-                return from_arrow(pa.from_numpy_dtype(np.dtype(scalar)))
+                return sql.from_arrow(pa.from_numpy_dtype(np.dtype(scalar)))
             except (
                 ValueError,
                 TypeError,
