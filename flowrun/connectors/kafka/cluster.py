@@ -20,6 +20,8 @@ from flowrun.masking import learn_secret
 CLIENT = ClientLibrary("kafka", ("confluent_kafka",))
 REQUEST_TIMEOUT_S = 20.0
 """How long a question about topics and offsets may take, over all attempts."""
+NEW_TOPIC_S = 2.0
+"""How long a topic may be unknown before it counts as missing: a broker hears of one that was just created a moment later."""
 
 _log = logging.getLogger(__name__)
 _client_log = logging.getLogger(f"{__name__}.client")

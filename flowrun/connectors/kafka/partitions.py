@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from flowrun.connectors.kafka.cluster import (
+    NEW_TOPIC_S,
     REQUEST_TIMEOUT_S,
     ClientErrors,
     KafkaCluster,
@@ -64,16 +65,18 @@ class ClusterMetadata:
         Raises:
             ConnectorError: a topic that is named does not exist.
         """
-        found = self._ask(lambda admin: admin.list_topics(timeout=_ATTEMPT_S)).topics
-        if pattern is not None:
-            topics = sorted(n for n in found if re.fullmatch(pattern, n) and not n.startswith("__"))
-        partitions = []
-        for name in topics:
-            topic = found.get(name)
-            if topic is None or (topic.error is not None and not topic.partitions):
-                raise self._missing(name, found, None if topic is None else topic.error)
-            partitions += [Partition(name, number) for number in sorted(topic.partitions)]
-        return partitions
+        deadline = time.monotonic() + min(NEW_TOPIC_S, self._patience_s)
+        while True:
+            found = self._ask(lambda admin: admin.list_topics(timeout=_ATTEMPT_S)).topics
+            if pattern is not None:
+                topics = sorted(n for n in found if re.fullmatch(pattern, n) and not n.startswith("__"))
+            missing = [n for n in topics if n not in found or (found[n].error is not None and not found[n].partitions)]
+            if not missing:
+                return [Partition(name, number) for name in topics for number in sorted(found[name].partitions)]
+            if time.monotonic() > deadline:
+                topic = found.get(missing[0])
+                raise self._missing(missing[0], found, None if topic is None else topic.error)
+            time.sleep(0.1)
 
     def _missing(self, name: str, found: Iterable[str], error: Any) -> ConnectorError:
         if error is not None and error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, library
+from flowrun.connectors.kafka.cluster import NEW_TOPIC_S, REQUEST_TIMEOUT_S, ClientErrors, KafkaCluster, library
 from flowrun.errors import ConnectorError, DataError
 
 _CHUNK_ROWS = 8_192
@@ -68,7 +68,7 @@ class MessageProducer:
         Raises:
             ConnectorError: the cluster does not answer, or has no such topic.
         """
-        deadline = time.monotonic() + 20
+        started = time.monotonic()
         while True:
             try:
                 found = self.client.list_topics(topic, 2).topics[topic]
@@ -79,12 +79,16 @@ class MessageProducer:
                 self.client.poll(0)
                 self._errors.check()
                 problem = error.args[0]
-            if problem.code() == library().KafkaError.UNKNOWN_TOPIC_OR_PART:
+            waited_s = time.monotonic() - started
+            if problem.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if waited_s > REQUEST_TIMEOUT_S:
+                    raise self._errors.unreachable(problem.str())
+            elif waited_s > NEW_TOPIC_S:
                 raise ConnectorError(
                     f"topic '{topic}' does not exist in Kafka at {self._cluster.bootstrap}", hint="create it first"
                 )
-            if time.monotonic() > deadline:
-                raise self._errors.unreachable(problem.str())
+            else:
+                time.sleep(0.1)
 
     def send(self, messages: pa.RecordBatch) -> None:
         """Hand over messages, with the columns of `encoding.MESSAGES`; waits while too many are on their way.

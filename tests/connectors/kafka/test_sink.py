@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,15 @@ def test_a_topic_that_is_not_there(kafka: KafkaBroker, tmp_path: Path) -> None:
         write(writing(kafka, "nowhere"), 1)
     with pytest.raises(ConnectorError, match="topic 'nowhere' does not exist"):
         write(exactly_once(kafka, "nowhere"), 1, staging=str(tmp_path / "staged"))
+
+
+def test_a_topic_that_is_created_just_now(kafka: KafkaBroker) -> None:
+    topic = f"t-{uuid.uuid4().hex[:10]}"
+    creation = threading.Timer(0.5, kafka.create_topic, (1, topic))
+    creation.start()
+    write(writing(kafka, topic), 1)
+    creation.join()
+    assert len(kafka.values(topic)) == 1
 
 
 def test_a_message_that_is_too_large(kafka: KafkaBroker) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -222,6 +224,14 @@ def test_a_topic_that_is_not_there(kafka: KafkaBroker) -> None:
     with pytest.raises(ConnectorError, match="topic 'orders-tipo' does not exist") as raised:
         bounded(kafka, "orders-tipo")
     assert "orders-typo" in str(raised.value.hint)
+
+
+def test_a_topic_that_is_created_just_now(kafka: KafkaBroker) -> None:
+    topic = f"t-{uuid.uuid4().hex[:10]}"
+    creation = threading.Timer(0.5, kafka.create_topic, (3, topic))
+    creation.start()
+    assert bounded(kafka, topic) == []
+    creation.join()
 
 
 def test_a_topic_that_is_deleted_while_it_is_read(kafka: KafkaBroker) -> None:
