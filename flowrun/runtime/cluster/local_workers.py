@@ -97,6 +97,7 @@ class LocalWorkers:
 
         plan = WorkerPlan(
             graphs,
+            numbers.workers,
             numbers.slots,
             numbers.resources,
             self._folder,

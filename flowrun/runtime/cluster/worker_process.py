@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from flowrun.core.clock import ForwardClock, SystemClock
+from flowrun.core.cores import stay_on_one_core
 from flowrun.core.log_context import log_as_worker
 from flowrun.core.recent_logs import RECENT_LOGS
 from flowrun.core.record import record
@@ -48,7 +49,8 @@ class WorkerPlan:
 
     Attributes:
         graphs: gives the job graphs that it runs subtasks of.
-        slots: that it offers.
+        workers: how many there are, which divide the job among them.
+        slots: that each offers.
         resources: that they divide.
         folder: of the sockets of all processes of this run; only this user can enter it.
         manager: where the job manager listens.
@@ -58,6 +60,7 @@ class WorkerPlan:
     """
 
     graphs: JobGraphs
+    workers: int
     slots: int
     resources: ResourceProfile
     folder: Path
@@ -98,6 +101,7 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     Raises:
         ClusterError: it does not answer.
     """
+    stay_on_one_core(plan.workers)
     data_address = UnixAddress(str(plan.folder / name))
     offer = WorkerOffer(
         data_address,
