@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowrun.api.operator import ChainingStrategy
+from flowrun.api.operator import ChainingStrategy, OperatorRecipe
 from flowrun.core.resources import ResourceSpec
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT
@@ -52,6 +52,7 @@ class Vertex:
     group: str = "default"
     co_location_key: str | None = None
     resources: ResourceSpec = field(default_factory=ResourceSpec)
+    factory: OperatorRecipe = field(default_factory=FakeFactory)
 
 
 def job_graph(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> JobGraph:
@@ -66,7 +67,7 @@ def job_graph(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> JobGraph:
                 name=v.name,
                 parallelism=v.parallelism,
                 max_parallelism=128,
-                operators=(ChainedOperator(v.name, v.name, None, FakeFactory(), SCHEMA),),
+                operators=(ChainedOperator(v.name, v.name, None, v.factory, SCHEMA),),
                 chain_edges=(),
                 inputs=tuple(
                     JobEdge(data_sets[i], e.source, e.target, e.input_index, e.partitioner, SCHEMA)

@@ -266,6 +266,9 @@ class OperatorSpec:
     batch_form: ClassVar[BatchForm] = BatchForm.NONE
     """What becomes of it in batch mode, if it has keys."""
 
+    uses_event_time: ClassVar[bool] = True
+    """Whether what it sends depends on watermarks: those for which it does not may get them behind rows that were sent later."""
+
 
 class OperatorFactory(Protocol):
     """A recipe of your own for one operator per subtask, which makes it itself. It must pickle; an operator made of it is not shared."""
@@ -297,6 +300,11 @@ class TakesExactWatermarks(Protocol):
 def takes_exact_watermarks(recipe: OperatorRecipe) -> bool:
     """Whether the operators of a recipe take rows and watermarks in their exact order."""
     return isinstance(recipe, TakesExactWatermarks) and recipe.takes_exact_watermarks
+
+
+def uses_event_time(recipe: OperatorRecipe) -> bool:
+    """Whether what the operators of a recipe send may depend on where watermarks are among the rows; of a factory of one's own, always."""
+    return recipe.uses_event_time if isinstance(recipe, OperatorSpec) else True
 
 
 def batch_form(recipe: OperatorRecipe) -> BatchForm:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from flowrun.api.operator import uses_event_time
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import InternalError
@@ -65,6 +66,7 @@ class IntermediateResultPartition:
     Attributes:
         consumers: `consumers[k]` reads subpartition k; all-to-all: subpartition k ↔ consumer subtask k; pointwise: the near share.
         output: the edge of the producer's chain that writes here: operator position, partitioner, side-output tag, buffer timeout.
+        watermarks_may_wait: see `InputGate`.
     """
 
     id: PartitionId
@@ -72,6 +74,7 @@ class IntermediateResultPartition:
     partitioner: Partitioner
     output: OutputEdge
     consumers: tuple[Consumer, ...]
+    watermarks_may_wait: bool = False
 
     @property
     def subpartitions(self) -> int:
@@ -85,6 +88,8 @@ class InputGate:
 
     Attributes:
         channels: in order of the producer subtask.
+        watermarks_may_wait: neither who reads nor an operator behind uses event time, so watermarks may come behind rows that were sent
+            later.
     """
 
     data_set_id: str
@@ -93,6 +98,7 @@ class InputGate:
     partitioner: Partitioner
     schema: Schema
     channels: tuple[Channel, ...]
+    watermarks_may_wait: bool = False
 
 
 @record
@@ -230,6 +236,7 @@ class _Builder:
                     raise InternalError(f"job graph '{job_graph.name}': data set {edge.data_set_id} is read twice")
                 self._edges[edge.data_set_id] = (edge, gate)
             seen.add(vertex.vertex_id)
+        self._use_event_time = _vertices_that_use_event_time(job_graph)
 
     def expand(self, vertex: JobVertex) -> ExecutionJobVertex:
         outputs = {edge.result: edge for edge in vertex.output_edges}
@@ -258,7 +265,15 @@ class _Builder:
                 )
             )
         kind = self._data_sets[edge.data_set_id].type
-        return InputGate(edge.data_set_id, edge.input_index, kind, edge.partitioner, edge.schema, tuple(channels))
+        return InputGate(
+            edge.data_set_id,
+            edge.input_index,
+            kind,
+            edge.partitioner,
+            edge.schema,
+            tuple(channels),
+            watermarks_may_wait=edge.target not in self._use_event_time,
+        )
 
     def _partition(
         self, vertex: JobVertex, data_set: IntermediateDataSet, output: OutputEdge, subtask: int
@@ -272,5 +287,24 @@ class _Builder:
             channel = _producers_of(edge.partitioner, consumer, producers, consumers).index(subtask)
             readers.append(Consumer(ExecutionVertexId(edge.target, consumer), gate, channel))
         return IntermediateResultPartition(
-            PartitionId(data_set.data_set_id, subtask), data_set.type, data_set.partitioner, output, tuple(readers)
+            PartitionId(data_set.data_set_id, subtask),
+            data_set.type,
+            data_set.partitioner,
+            output,
+            tuple(readers),
+            watermarks_may_wait=edge.target not in self._use_event_time,
         )
+
+
+def _vertices_that_use_event_time(job_graph: JobGraph) -> set[str]:
+    """The vertices of which an operator, or one of a vertex behind, sends what depends on watermarks."""
+    found: set[str] = set()
+    targets: dict[str, list[str]] = {}
+    for vertex in reversed(job_graph.vertices):
+        if any(uses_event_time(operator.factory) for operator in vertex.operators) or not found.isdisjoint(
+            targets.get(vertex.vertex_id, ())
+        ):
+            found.add(vertex.vertex_id)
+        for edge in vertex.inputs:
+            targets.setdefault(edge.source, []).append(vertex.vertex_id)
+    return found

@@ -84,6 +84,8 @@ class SinkOperatorFactory(OperatorSpec):
     constraints: SinkConstraints = SinkConstraints()
     meeting: MeetingRows = MeetingRows()
 
+    uses_event_time = False
+
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The rows that a sink keeps by key."""
         rows = kept_rows_of(self.sink)
@@ -115,6 +117,8 @@ class CalcFactory(OperatorSpec):
     fault: RowFault = RowFault.NULL_VALUE
     tests: tuple[RowTest, ...] = ()
 
+    uses_event_time = False
+
 
 @record
 class SplitFactory(OperatorSpec):
@@ -126,6 +130,8 @@ class SplitFactory(OperatorSpec):
     branches: tuple[tuple[OutputTag, PredicateFunction], ...]
     name: str = "split"
     errors: RowErrors = FAIL
+
+    uses_event_time = False
 
 
 @record

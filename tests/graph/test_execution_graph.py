@@ -26,6 +26,8 @@ from flowrun.graph.partitioner import (
     RescalePartitioner,
     ShufflePartitioner,
 )
+from flowrun.operators.factories import CalcFactory
+from flowrun.operators.rows.factories import AssignTimeFactory
 from tests.job_graphs import Edge, Vertex, job_graph
 
 ALL_TO_ALL = [
@@ -158,6 +160,26 @@ def test_partitions_carry_the_output_edge_that_writes_them() -> None:
     (partition,) = graph.vertex(ExecutionVertexId("a", 0)).partitions
     assert partition.output == graph.job_graph.vertices[0].output_edges[0]
     assert partition.output.partitioner == partition.partitioner
+
+
+def test_watermarks_may_wait_where_nothing_behind_uses_event_time() -> None:
+    calc, window = CalcFactory(), AssignTimeFactory(0)
+    vertices = [Vertex(name, 2, factory=calc) for name in ("source", "far", "near", "updating", "sink")]
+    vertices.insert(4, Vertex("window", 2, factory=window))
+    by_key = KeyGroupPartitioner((0,))
+    reads = [("source", "far"), ("source", "updating"), ("far", "near"), ("near", "window"), ("updating", "sink")]
+    graph = build_execution_graph(job_graph(vertices, [Edge(s, t, by_key) for s, t in reads]))
+    for vertex in graph.all_vertices():
+        waits = vertex.id.vertex_id in ("updating", "sink")
+        assert all(gate.watermarks_may_wait is waits for gate in vertex.gates)
+        for partition in vertex.partitions:
+            assert partition.watermarks_may_wait is (partition.consumers[0].vertex.vertex_id in ("updating", "sink"))
+
+
+def test_watermarks_do_not_wait_for_operators_of_ones_own() -> None:
+    assert not any(
+        gate.watermarks_may_wait for v in pair(2, 2, RebalancePartitioner()).all_vertices() for gate in v.gates
+    )
 
 
 def test_vertices_come_in_topological_order_and_are_named_for_users() -> None:

@@ -59,6 +59,7 @@ class RegularJoinFactory(OperatorSpec):
 
     chaining = ChainingStrategy.HEAD  # has two inputs: starts a chain
     batch_form = BatchForm.BY_KEYS
+    uses_event_time = False
 
     @property
     def sides(self) -> tuple[SideSpec, SideSpec]:

@@ -60,6 +60,7 @@ class RankFactory(OperatorSpec):
     ttl_ms: int = 0
 
     batch_form = BatchForm.BY_KEYS
+    uses_event_time = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.first <= self.last <= GREATEST_RANK:

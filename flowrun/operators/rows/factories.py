@@ -125,6 +125,8 @@ class ToChangelogFactory(OperatorSpec):
     schema: Schema
     codes: tuple[tuple[str, int], ...]
 
+    uses_event_time = False
+
 
 @record
 class FromChangelogFactory(OperatorSpec):
@@ -148,3 +150,5 @@ class FromChangelogFactory(OperatorSpec):
     skip: bool
     name: str
     upsert: bool = False
+
+    uses_event_time = False

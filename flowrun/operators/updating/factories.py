@@ -71,6 +71,7 @@ class GroupAggregateFactory(_GroupFactory):
     ttl_ms: int = 0
 
     batch_form = BatchForm.BY_KEYS
+    uses_event_time = False
 
     @property
     def result_keys(self) -> tuple[int, ...]:
@@ -118,6 +119,7 @@ class ChangelogNormalizeFactory(OperatorSpec):
     clocks: tuple[int, ...] = ()
 
     batch_form = BatchForm.BY_KEYS
+    uses_event_time = False
 
     def state_schemas(self) -> Mapping[str, pa.Schema]:
         """The row of each key."""

@@ -115,6 +115,10 @@ class BlockingSubpartition:
         self._write_pending()
         self._writer.add_event(event)
 
+    def add_lingering(self, event: Event) -> None:
+        """As `add_event`: all is read when the partition is finished."""
+        self.add_event(event)
+
     def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
         """Nothing: what is read after its end, perhaps several times, belongs to no checkpoint."""
         settled(())

@@ -82,6 +82,7 @@ class NetworkEnvironment:
             clock=self._clock,
             timers=self._timers,
             buffer_timeout_ms=description.output.buffer_timeout_ms,
+            watermarks_may_wait=description.watermarks_may_wait,
         )
         with self._lock:
             self._partitions[description.id] = _Written(partition, attempt_id)
@@ -141,7 +142,7 @@ class NetworkEnvironment:
             self._create_channel(described, locations.get(described.partition), own)
             for described, own in zip(gate.channels, credit.channels, strict=True)
         ]
-        return SingleInputGate(channels, batch_rows, credit.release)
+        return SingleInputGate(channels, batch_rows, credit.release, watermarks_may_wait=gate.watermarks_may_wait)
 
     def _create_channel(
         self, channel: Channel, location: PartitionLocation | None, credit: ChannelCredit

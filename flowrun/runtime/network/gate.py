@@ -3,7 +3,8 @@
 Batches that are ready are concatenated up to the wanted batch size, over channels too: a batch that the producer split for its
 consumers must not stay in small pieces downstream. Rows that have watermarks between them are given by channel, whose watermarks these are.
 Order holds a channel; events are never overtaken and never overtake (barriers that
-overtake did so before, in the queue of the channel: it is then read next).
+overtake did so before, in the queue of the channel: it is then read next). Only watermarks that may wait, each of which would end a
+batch, are given behind the rows that are there already, and of each channel only the last.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
-from flowrun.core.elements import EndOfInput, Event, RecordBatch, concat_batches
+from flowrun.core.elements import EndOfInput, Event, RecordBatch, Watermark, concat_batches
 from flowrun.core.record import record
 from flowrun.runtime.network.channel import InputChannel
 from flowrun.runtime.network.subpartition import Control, InFlightElement
@@ -96,14 +97,21 @@ class SingleInputGate:
         channels: in the order of their numbers.
         batch_rows: wanted at once.
         free_credit: gives the slots of the gate back, at its release; called perhaps several times.
+        watermarks_may_wait: see `flowrun.graph.execution_graph.InputGate`.
     """
 
     def __init__(
-        self, channels: Sequence[InputChannel], batch_rows: int, free_credit: Callable[[], None] = lambda: None
+        self,
+        channels: Sequence[InputChannel],
+        batch_rows: int,
+        free_credit: Callable[[], None] = lambda: None,
+        *,
+        watermarks_may_wait: bool = False,
     ) -> None:
         self._channels = tuple(channels)
         self._free_credit = free_credit
         self._batch_rows = batch_rows
+        self._watermarks_may_wait = watermarks_may_wait
         self._lock = threading.Lock()
         self._ready: deque[int] = deque()
         self._is_ready = [False] * len(self._channels)
@@ -150,6 +158,7 @@ class SingleInputGate:
         self._recycle()
         batches: list[RecordBatch] = []
         channels: list[int] = []
+        waiting: dict[int, GateEvent] = {}  # the last watermark of each channel
         rows = 0
         # Below half of the wanted size one more channel is asked; above it, copying costs more than it saves.
         while 2 * rows < self._batch_rows:
@@ -163,8 +172,11 @@ class SingleInputGate:
                 self._enqueue(index)
             if isinstance(element, Control):
                 event = GateEvent(index, element.event, element.overtaken)
-                if not batches:
-                    return self._given(event)
+                if self._watermarks_may_wait and isinstance(element.event, Watermark) and batches:
+                    waiting[index] = event
+                    continue
+                self._held.extend(waiting.values())
+                waiting.clear()
                 self._held.append(event)
                 break
             self._in_hand.append(self._channels[index])
@@ -172,16 +184,15 @@ class SingleInputGate:
                 rows_of_channel = GateRows(
                     index, self._first_run(list(element.batches), [index] * len(element.batches))
                 )
-                if not batches:
-                    return rows_of_channel
                 self._held.appendleft(rows_of_channel)
                 break
             batches += element.batches
             channels += [index] * len(element.batches)
             rows = sum(b.num_rows for b in batches)
-        if len(batches) <= 1:
-            return batches[0] if batches else None
-        return self._first_run(batches, channels)
+        self._held.extend(waiting.values())
+        if batches:
+            return batches[0] if len(batches) == 1 else self._first_run(batches, channels)
+        return self._poll_held() if self._held else None
 
     def poll_channel(self) -> GateRows | GateEvent | None:
         """Rows of one channel, or one event."""

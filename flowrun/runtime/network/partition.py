@@ -11,7 +11,7 @@ from functools import partial
 
 from flowrun.api.metrics import Counter
 from flowrun.core.clock import Clock
-from flowrun.core.elements import END_OF_INPUT, CheckpointBarrier, Event, RecordBatch
+from flowrun.core.elements import END_OF_INPUT, CheckpointBarrier, Event, RecordBatch, Watermark
 from flowrun.errors import JobCancelledError
 from flowrun.runtime.metrics import TimeAccount
 from flowrun.runtime.network.batches import EncodedOnce
@@ -63,6 +63,7 @@ class ResultPartition:
         clock: Clock,
         timers: TimerThread,
         buffer_timeout_ms: int,
+        watermarks_may_wait: bool = False,
     ) -> None:
         self.name = name
         self.subpartitions = tuple(subpartitions)
@@ -73,6 +74,7 @@ class ResultPartition:
         self._linger_ns = self._linger_ms * 1_000_000
         self._last_flush_ns = [clock.monotonic_ns() - self._linger_ns] * len(self.subpartitions)
         self._flush_due = [False] * len(self.subpartitions)
+        self._watermarks_linger = watermarks_may_wait and buffer_timeout_ms >= 0
         self._demand = 1
         self._cancelled = False
         self._shares_slots = all(s.holds_slots for s in self.subpartitions)
@@ -148,9 +150,16 @@ class ResultPartition:
         self._wrote(demand, nbytes * consumers)
 
     def broadcast_event(self, event: Event) -> None:
-        """Append an event to every subpartition; it shows everything before it. Never waits."""
+        """Append an event to every subpartition; it shows everything before it. Never waits.
+
+        A watermark that may wait lingers with the rows before it, if they do.
+        """
+        lingers = self._watermarks_linger and isinstance(event, Watermark)
         for subpartition in self.subpartitions:
-            subpartition.add_event(event)
+            if lingers and subpartition.unflushed_rows:
+                subpartition.add_lingering(event)
+            else:
+                subpartition.add_event(event)
 
     def broadcast_barrier(self, barrier: CheckpointBarrier, settled: Callable[[int, Overtaken], None]) -> None:
         """Add a barrier to every subpartition, behind or before what is queued; never waits.

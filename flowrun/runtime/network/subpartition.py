@@ -118,6 +118,10 @@ class Subpartition(Protocol):
         """Append an event; it makes everything before it visible."""
         ...
 
+    def add_lingering(self, event: Event) -> None:
+        """Append an event that is as visible as the rows before it."""
+        ...
+
     def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
         """Add a barrier: in front of everything if it overtakes, else at the end. One that may overtake later is
         settled when its consumer takes it or when `overtake` moves it; every other one at once.
@@ -247,6 +251,16 @@ class PipelinedSubpartition:
         if listener is not None:
             listener()
 
+    def add_lingering(self, event: Event) -> None:
+        """Append an event, hidden with the rows before it."""
+        with self._lock:
+            if self._hidden and not self._released:
+                self._queue.append(event)
+                self._hidden += 1
+                self._spare = 0
+                return
+        self.add_event(event)  # a flush has shown them meanwhile
+
     def add_barrier(self, barrier: CheckpointBarrier, settled: Settled) -> None:
         """Add a barrier; see `Subpartition.add_barrier`."""
         if overtakes(barrier.options):
@@ -324,9 +338,7 @@ class PipelinedSubpartition:
                     return None
                 taken, nbytes, slots, shared = self._take(max_rows, credit * SLOT_BYTES)
                 self._bytes -= nbytes
-                if len(self._queue) < self._hidden:
-                    self._hidden = len(self._queue)
-                    self._hidden_rows = sum(q.batch.num_rows for q in self._queue if isinstance(q, _Queued))
+                self._taken()
                 if not self._queue:
                     self._spare = 0
                 backlog = -(-self._bytes // SLOT_BYTES)
@@ -335,6 +347,7 @@ class PipelinedSubpartition:
                 self._sequence += len(batches)
             else:
                 self._queue.popleft()
+                self._taken()
                 control = Control(head, self._sequence, self.backlog, self._rearm())
                 self._sequence += 1
         if isinstance(head, _Queued):
@@ -453,6 +466,12 @@ class PipelinedSubpartition:
         self._bytes += queued.nbytes
         self._hidden += 1
         self._hidden_rows += queued.batch.num_rows
+
+    def _taken(self) -> None:
+        """The consumer may have taken hidden elements."""
+        if len(self._queue) < self._hidden:
+            self._hidden = len(self._queue)
+            self._hidden_rows = sum(q.batch.num_rows for q in self._queue if isinstance(q, _Queued))
 
     def _append_event(self, event: Event) -> Callable[[], None] | None:
         """Append an event, all visible; gives the listener if it is to be called."""

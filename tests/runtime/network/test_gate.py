@@ -30,9 +30,12 @@ def credit() -> ChannelCredit:
     return own
 
 
-def gate_of(channels: int, batch_rows: int = 100) -> tuple[list[PipelinedSubpartition], SingleInputGate]:
+def gate_of(
+    channels: int, batch_rows: int = 100, *, watermarks_may_wait: bool = False
+) -> tuple[list[PipelinedSubpartition], SingleInputGate]:
     queues = [PipelinedSubpartition(f"q{i}", lambda slots: None) for i in range(channels)]
-    gate = SingleInputGate([LocalInputChannel(q.name, q.create_view, credit()) for q in queues], batch_rows)
+    inputs = [LocalInputChannel(q.name, q.create_view, credit()) for q in queues]
+    gate = SingleInputGate(inputs, batch_rows, watermarks_may_wait=watermarks_may_wait)
     gate.request_partitions()
     return queues, gate
 
@@ -74,6 +77,34 @@ def test_events_do_not_overtake_and_are_not_overtaken() -> None:
     put(queues[0], rows([1]), Watermark(3), rows([2]))
     put(queues[1], rows([9]))
     assert drain(gate) == [[(1, 0), (9, 0)], (0, Watermark(3)), [(2, 0)]]
+
+
+def test_watermarks_that_may_wait_come_behind_what_is_ready_and_only_the_last_of_each_channel() -> None:
+    queues, gate = gate_of(2, watermarks_may_wait=True)
+    put(queues[0], rows([1]), Watermark(3), rows([2]), Watermark(4))
+    put(queues[1], Watermark(1), rows([9]), Watermark(2), rows([8]))
+    found = drain(gate)
+    batches = [element for element in found if isinstance(element, list)]
+    assert sorted(key for batch in batches for key, _ in batch) == [1, 2, 8, 9]
+    assert len(batches) < 4
+    assert [e for e in found if e[0] == 0] == [(0, Watermark(4))]
+    assert [e for e in found if e[0] == 1][-1] == (1, Watermark(2))
+    assert drain(gate) == []
+
+
+def test_no_other_event_is_overtaken_by_rows_nor_by_watermarks_that_wait() -> None:
+    queues, gate = gate_of(1, watermarks_may_wait=True)
+    barrier = CheckpointBarrier(1, 0)
+    put(queues[0], rows([1]), Watermark(3), rows([2]), Watermark(4), barrier, rows([3]), Watermark(5), END_OF_INPUT)
+    assert drain(gate) == [
+        [(1, 0), (2, 0)],
+        (0, Watermark(4)),
+        (0, barrier),
+        [(3, 0)],
+        (0, Watermark(5)),
+        (0, END_OF_INPUT),
+    ]
+    assert gate.is_finished
 
 
 def test_big_batches_are_not_copied_together() -> None:

@@ -41,12 +41,20 @@ from flowrun.runtime.timers import TimerThread
 class Bench:
     """One pipelined partition of `channels` channels with its views and what their listeners heard."""
 
-    def __init__(self, clock: ManualClock, timers: TimerThread, channels: int, slots: int, timeout_ms: int) -> None:
+    def __init__(
+        self, clock: ManualClock, timers: TimerThread, channels: int, slots: int, timeout_ms: int, waits: bool
+    ) -> None:
         self.shared = GlobalBufferPool(slots + 10)
         self.pool: LocalBufferPool = self.shared.create_local(1, slots)
         subpartitions = [PipelinedSubpartition(f"p.{i}", self.pool.recycle) for i in range(channels)]
         self.partition = ResultPartition(
-            "p", subpartitions, self.pool, clock=clock, timers=timers, buffer_timeout_ms=timeout_ms
+            "p",
+            subpartitions,
+            self.pool,
+            clock=clock,
+            timers=timers,
+            buffer_timeout_ms=timeout_ms,
+            watermarks_may_wait=waits,
         )
         self.heard = [0] * channels
         self.views = [self.partition.create_view(i, self._hear(i)) for i in range(channels)]
@@ -73,8 +81,8 @@ def timers(clock: ManualClock) -> Iterator[TimerThread]:
 
 @pytest.fixture
 def make(clock: ManualClock, timers: TimerThread) -> Callable[..., Bench]:
-    def create(channels: int = 1, slots: int = 16, timeout_ms: int = 100) -> Bench:
-        return Bench(clock, timers, channels, slots, timeout_ms)
+    def create(channels: int = 1, slots: int = 16, timeout_ms: int = 100, waits: bool = False) -> Bench:
+        return Bench(clock, timers, channels, slots, timeout_ms, waits)
 
     return create
 
@@ -198,6 +206,40 @@ def test_a_lone_row_goes_at_once_and_a_second_one_lingers(
     clock.advance(1_000)
     bench.partition.write([(0, rows([4]))])
     assert bench.heard == [3], "after silence a row goes at once again"
+
+
+def test_a_watermark_that_may_wait_lingers_with_the_rows_before_it(
+    make: Callable[..., Bench], clock: ManualClock, timers: TimerThread
+) -> None:
+    bench = make(waits=True)
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_event(Watermark(1))
+    assert bench.heard == [1]
+    assert drain(bench.views[0]) == [[(1, 0)], Watermark(1)]
+    bench.partition.write([(0, rows([2]))])
+    bench.partition.broadcast_event(Watermark(2))
+    assert bench.heard == [1], "both wait for company"
+    bench.partition.write([(0, rows([3]))])
+    clock.advance(MIN_LINGER_MS)
+    wait_until(timers)
+    assert bench.heard == [2]
+    assert drain(bench.views[0]) == [[(2, 0)], Watermark(2), [(3, 0)]]
+    bench.partition.write([(0, rows([4]))])
+    bench.partition.broadcast_event(Watermark(4))
+    assert bench.views[0].poll(1) is not None
+    assert drain(bench.views[0]) == [Watermark(4)], "a consumer that asks gets what is hidden"
+    bench.partition.broadcast_event(Watermark(5))
+    assert bench.heard == [3], "one without rows before it goes at once"
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0])
+def test_a_watermark_that_may_wait_shows_rows_that_nothing_else_would(
+    make: Callable[..., Bench], timeout_ms: int
+) -> None:
+    bench = make(waits=True, timeout_ms=timeout_ms)
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.broadcast_event(Watermark(1))
+    assert bench.heard == [1]
 
 
 def test_enough_rows_go_at_once(make: Callable[..., Bench]) -> None:
