@@ -15,43 +15,31 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from urllib.error import HTTPError
 
 import click
 import pytest
-import yaml
 
+from flowrun.cli.ending_jobs import STOP_WITHIN
 from flowrun.cli.main import cli
 from flowrun.core.units import parse_duration_ms
 from flowrun.rest.routes import ROUTES
+from flowrun.runtime.lifecycle import JobState
 from tests.cluster.clusters import free_port
+from tests.deployment_files import FOLDER, ROOT, compose, fast_pipeline, manifests, pipeline_pod, pod_of, workloads
 from tests.end_to_end.processes import begun, started, wait_for
 from tests.end_to_end.running import json_rows
+from tests.rest.control_fakes import FakeJob, controlled
 
-ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "docs" / "deployment"
 PROBE = re.compile(r"http://127\.0\.0\.1:(\d+)(/\w+)")
-
-
-def manifests() -> list[dict[str, Any]]:
-    return [d for file in sorted((FOLDER / "kubernetes").glob("*.yaml")) for d in yaml.safe_load_all(file.read_text())]
-
-
-def workloads() -> list[dict[str, Any]]:
-    return [m for m in manifests() if m["kind"] in ("Deployment", "StatefulSet")]
+RESTRICTED_VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
 
 
 def containers() -> list[tuple[str, list[str]]]:
     """(where, the arguments of flowrun) of everything that is started."""
-    found = [
-        (m["metadata"]["name"], c["args"]) for m in workloads() for c in m["spec"]["template"]["spec"]["containers"]
-    ]
+    found = [(m["metadata"]["name"], c["args"]) for m in workloads() for c in pod_of(m)["containers"]]
     services = compose()["services"]
     return [*found, *((name, service["command"]) for name, service in services.items())]
-
-
-def compose() -> dict[str, Any]:
-    return yaml.safe_load((FOLDER / "compose.yaml").read_text())  # type: ignore[no-any-return]
 
 
 def parsed(arguments: list[str]) -> click.Context:
@@ -72,18 +60,14 @@ def test_probes_ask_for_what_the_process_answers() -> None:
     open_paths = {route.path for route in ROUTES if route.is_open}
     asked = 0
     for workload in workloads():
-        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        (container,) = pod_of(workload)["containers"]
         rest = [a.rpartition(":")[2] for a in container["args"] if a.startswith("--rest=")]
-        ports = {p["name"]: p["containerPort"] for p in container.get("ports", ())}
         for name in ("startupProbe", "livenessProbe", "readinessProbe"):
             probe = container.get(name)
             if probe is None:
                 continue
             asked += 1
             assert probe["periodSeconds"] > 0
-            if "tcpSocket" in probe:
-                assert str(ports[probe["tcpSocket"]["port"]]) in " ".join(container["args"])
-                continue
             python, option, code = probe["exec"]["command"]
             assert (python, option, bool(ast.parse(code))) == ("python", "-c", True)
             ((port, path),) = PROBE.findall(code)
@@ -94,13 +78,47 @@ def test_probes_ask_for_what_the_process_answers() -> None:
     assert path in open_paths
 
 
+def test_probes_pass_at_a_job_that_runs_and_the_readiness_fails_while_it_restarts(tmp_path: Path) -> None:
+    (container,) = pipeline_pod()["containers"]
+    job = FakeJob()
+    with controlled(job, tmp_path) as endpoint:
+        probes = {
+            name: PROBE.sub(rf"http://127.0.0.1:{endpoint.entry.port}\2", container[name]["exec"]["command"][-1])
+            for name in ("startupProbe", "livenessProbe", "readinessProbe")
+        }
+        for code in probes.values():
+            exec(code, {})
+        job.state = JobState.RESTARTING
+        exec(probes["livenessProbe"], {})
+        with pytest.raises(HTTPError, match="503"):
+            exec(probes["readinessProbe"], {})
+
+
 def test_a_grace_period_is_longer_than_what_happens_in_it() -> None:
+    periods = {m["metadata"]["name"]: pod_of(m)["terminationGracePeriodSeconds"] * 1_000 for m in workloads()}
+    periods |= {name: parse_duration_ms(s["stop_grace_period"]) for name, s in compose()["services"].items()}
+    checked = 0
+    for name, arguments in containers():
+        if arguments[0] == "taskmanager":
+            continue
+        within = next((a.partition("=")[2] for a in arguments if a.startswith("--stop-within=")), STOP_WITHIN)
+        assert parse_duration_ms(within) + 10_000 <= periods[name], name
+        checked += 1
+    assert checked == 3
+
+
+def test_pods_may_run_where_they_are_restricted() -> None:
+    """What the Pod Security Standard `restricted` asks of a pod."""
     for workload in workloads():
-        pod = workload["spec"]["template"]["spec"]
-        (container,) = pod["containers"]
-        within = [a.partition("=")[2] for a in container["args"] if a.startswith("--stop-within=")]
-        assert all(parse_duration_ms(text) + 10_000 <= pod["terminationGracePeriodSeconds"] * 1_000 for text in within)
-    assert [a for _, arguments in containers() for a in arguments if a.startswith("--stop-within=")]
+        pod = pod_of(workload)
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in [*pod["containers"], *pod.get("initContainers", ())]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+        assert all(set(volume) - {"name"} <= RESTRICTED_VOLUMES for volume in pod["volumes"])
 
 
 def test_what_is_mounted_is_there_and_what_is_named_is_mounted() -> None:
@@ -108,7 +126,7 @@ def test_what_is_mounted_is_there_and_what_is_named_is_mounted() -> None:
     services = {m["metadata"]["name"] for m in manifests() if m["kind"] == "Service"}
     for workload in workloads():
         spec = workload["spec"]
-        pod = spec["template"]["spec"]
+        pod = pod_of(workload)
         assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
         volumes = {v["name"]: v for v in pod["volumes"]}
         assert {
@@ -135,9 +153,24 @@ def test_the_image_installs_what_the_project_has() -> None:
     ((major, minor),) = versions
     least = re.findall(r">=\s*(\d+)\.(\d+)", project["requires-python"])[0]
     assert (int(major), int(minor)) >= (int(least[0]), int(least[1]))
-    assert 'ENTRYPOINT ["flowrun"]' in text
+    assert 'ENTRYPOINT ["tini", "--", "flowrun"]' in text
+    assert "install -y --no-install-recommends tini" in text.rpartition("\nFROM ")[2]
     assert "flowrun" in project["scripts"]
     assert compose()["x-flowrun"]["build"]["dockerfile"] == "docs/deployment/Dockerfile"
+
+
+def test_the_context_of_the_image_has_what_the_package_is_made_of() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hatch = project["tool"]["hatch"]
+    hooks = hatch["build"]["targets"]["wheel"]["hooks"]
+    assert list(hooks) == ["custom"], "each hook has files that the image is made of"
+    needed = {"pyproject.toml", "hatch_build.py", project["project"]["readme"], *project["project"]["license-files"]}
+    needed |= {*hatch["build"]["targets"]["wheel"]["packages"], Path(hatch["version"]["path"]).parts[0]}
+    lines = [x for x in (ROOT / ".dockerignore").read_text().splitlines() if x and not x.startswith("#")]
+    assert lines[0] == "*"
+    assert {x.removeprefix("!") for x in lines if x.startswith("!")} == needed
+    assert all((ROOT / name).exists() for name in needed)
+    assert re.findall(r"^COPY (?!--from)(\S+) ", (FOLDER / "Dockerfile").read_text(), re.MULTILINE) == ["."]
 
 
 def in_folder(text: str, folder: Path) -> str:
@@ -150,9 +183,7 @@ def folder(tmp_path: Path) -> Path:
     """A volume, and the pipeline for it, faster."""
     (tmp_path / "state").mkdir()
     (tmp_path / "pipelines").mkdir()
-    sql = in_folder((FOLDER / "pipelines" / "orders.sql").read_text(), tmp_path)
-    sql = sql.replace("'rows-per-second' = '100'", "'rows-per-second' = '5000'").replace("'10s'", "'200ms'")
-    (tmp_path / "pipelines" / "orders.sql").write_text(sql)
+    (tmp_path / "pipelines" / "orders.sql").write_text(in_folder(fast_pipeline(), tmp_path))
     return tmp_path
 
 
@@ -184,7 +215,7 @@ def rows(folder: Path) -> Counter[tuple[object, object]]:
     return Counter((row["window_start"], row["shop"]) for row in json_rows(folder / "state" / "output"))
 
 
-@pytest.mark.soak
+@pytest.mark.exhaustive
 def test_the_compose_file_is_a_cluster_of_two_workers(folder: Path) -> None:
     with composed(folder) as services:
         at = next(a for a in services["jobmanager"].args if str(a).startswith("--listen="))  # type: ignore[union-attr]
@@ -204,8 +235,7 @@ def test_the_compose_file_is_a_cluster_of_two_workers(folder: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_a_pod_that_is_ended_leaves_a_savepoint_and_the_next_one_goes_on(folder: Path) -> None:
-    (pod,) = [m for m in workloads() if m["kind"] == "Deployment"]
-    (container,) = pod["spec"]["template"]["spec"]["containers"]
+    (container,) = pipeline_pod()["containers"]
     port = free_port()
     arguments = [in_folder(a, folder).replace("127.0.0.1:8081", f"127.0.0.1:{port}") for a in container["args"]]
     lives = []
