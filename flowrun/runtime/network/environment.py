@@ -23,6 +23,7 @@ from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputG
 from flowrun.runtime.network.host_folder import owned_folder, remove_owned
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.partition_files import SubpartitionPath, check_all, remove_partition
+from flowrun.runtime.network.saturation import Saturation
 from flowrun.runtime.network.shuffle import Locations
 from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
 from flowrun.runtime.timers import TimerThread
@@ -47,14 +48,28 @@ class _Written:
 
 
 class NetworkEnvironment:
-    """All partitions of one job in this process. Thread-safe."""
+    """All partitions of one job in this process. Thread-safe.
+
+    Args:
+        pool: of the process: slots for rows.
+        timers: of the process.
+        clock: of the process.
+        spill_dir: where what is spilled goes; None: where the system says.
+        saturation: tells whether the process has processor time to spare; None: nobody asks.
+    """
 
     def __init__(
-        self, pool: GlobalBufferPool, timers: TimerThread, clock: Clock, spill_dir: Path | None = None
+        self,
+        pool: GlobalBufferPool,
+        timers: TimerThread,
+        clock: Clock,
+        spill_dir: Path | None = None,
+        saturation: Saturation | None = None,
     ) -> None:
         self._pool = pool
         self._timers = timers
         self._clock = clock
+        self._saturated = (lambda _: False) if saturation is None else saturation.is_reached
         self._lock = threading.Lock()
         self._partitions: dict[PartitionId, _Written] = {}
         self._credits: list[GateCredit] = []
@@ -83,6 +98,7 @@ class NetworkEnvironment:
             timers=self._timers,
             buffer_timeout_ms=description.output.buffer_timeout_ms,
             watermarks_may_wait=description.watermarks_may_wait,
+            saturated=self._saturated,
         )
         with self._lock:
             self._partitions[description.id] = _Written(partition, attempt_id)

@@ -33,25 +33,38 @@ timeout."""
 MIN_LINGER_MS = 10
 """Lingering longer than this saves next to nothing: a consumer that wakes up a hundred times a second is idle all the same."""
 
+SATURATED_ROWS, SATURATED_LINGER_MS = 8192, 50
+"""The same for a process that has no processor time to spare: some operators take a millisecond for each batch, however small it is."""
+
 Overtaken = Sequence[InFlightElement]
 """What a barrier overtook in one subpartition, in order."""
 
 
-def linger_ms(buffer_timeout_ms: int, channels: int) -> int:
+def linger_ms(buffer_timeout_ms: int, channels: int, *, saturated: bool = False) -> int:
     """How long rows may wait for company: at most the buffer timeout, and so that a partition wakes consumers once a ms at most.
 
-    >>> linger_ms(100, 4), linger_ms(100, 64), linger_ms(5, 4), linger_ms(0, 4)
-    (10, 64, 5, 0)
+    >>> linger_ms(100, 4), linger_ms(100, 64), linger_ms(5, 4), linger_ms(0, 4), linger_ms(100, 4, saturated=True)
+    (10, 64, 5, 0, 50)
     """
-    return min(buffer_timeout_ms, max(MIN_LINGER_MS, channels))
+    return min(buffer_timeout_ms, max(SATURATED_LINGER_MS if saturated else MIN_LINGER_MS, channels))
 
 
 class ResultPartition:
     """The subpartitions of one producer subtask and edge, with their buffer pool.
 
     Lingering is adaptive: a channel that was silent passes rows on at once, so that a lone row never waits; a busy one gathers up
-    to `WORTH_A_WAKE_UP_ROWS` rows or for `linger_ms`, whichever is first. A negative buffer timeout lingers until there are enough
-    rows or an event comes.
+    to `WORTH_A_WAKE_UP_ROWS` rows or for `linger_ms`, whichever is first. It gathers more, and for longer, while the process is saturated.
+    A negative buffer timeout lingers until there are enough rows or an event comes.
+
+    Args:
+        name: for messages.
+        subpartitions: one a consumer.
+        pool: whose slots rows take.
+        clock: of the process.
+        timers: of the process.
+        buffer_timeout_ms: the longest time that rows wait for company, ms; 0: none; negative: any.
+        watermarks_may_wait: see `flowrun.graph.execution_graph.InputGate`.
+        saturated: given the monotonic time, ns: whether the process has no processor time to spare.
     """
 
     def __init__(
@@ -64,15 +77,18 @@ class ResultPartition:
         timers: TimerThread,
         buffer_timeout_ms: int,
         watermarks_may_wait: bool = False,
+        saturated: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.name = name
         self.subpartitions = tuple(subpartitions)
         self.pool = pool
         self._clock = clock
         self._timers = timers
-        self._linger_ms = linger_ms(buffer_timeout_ms, len(self.subpartitions))
-        self._linger_ns = self._linger_ms * 1_000_000
-        self._last_flush_ns = [clock.monotonic_ns() - self._linger_ns] * len(self.subpartitions)
+        self._saturated = saturated
+        channels = len(self.subpartitions)
+        self._linger_ms = linger_ms(buffer_timeout_ms, channels)
+        self._saturated_linger_ms = linger_ms(buffer_timeout_ms, channels, saturated=True)
+        self._last_flush_ns = [clock.monotonic_ns() - self._saturated_linger_ms * 1_000_000] * channels
         self._flush_due = [False] * len(self.subpartitions)
         self._watermarks_linger = watermarks_may_wait and buffer_timeout_ms >= 0
         self._demand = 1
@@ -265,20 +281,26 @@ class ResultPartition:
             self._time.end()
 
     def _linger_or_flush(self, channel: int, subpartition: Subpartition) -> None:
-        if subpartition.unflushed_rows >= WORTH_A_WAKE_UP_ROWS or self._linger_ms == 0:
+        rows = subpartition.unflushed_rows
+        if rows >= SATURATED_ROWS or self._linger_ms == 0:
             # Rows that come in bulk need no clock: the next small batch then finds an old flush and goes at once.
+            subpartition.flush()
+            return
+        now = self._clock.monotonic_ns()
+        saturated = self._saturated(now)
+        if rows >= WORTH_A_WAKE_UP_ROWS and not saturated:
             subpartition.flush()
             return
         if self._linger_ms < 0 or self._flush_due[channel]:
             return
-        now = self._clock.monotonic_ns()
+        linger_ns = (self._saturated_linger_ms if saturated else self._linger_ms) * 1_000_000
         silent_ns = now - self._last_flush_ns[channel]
-        if silent_ns >= self._linger_ns:
+        if silent_ns >= linger_ns:
             self._last_flush_ns[channel] = now
             subpartition.flush()
             return
         self._flush_due[channel] = True
-        self._timers.after(-(-(self._linger_ns - silent_ns) // 1_000_000), lambda: self._flush_late(channel))
+        self._timers.after(-(-(linger_ns - silent_ns) // 1_000_000), lambda: self._flush_late(channel))
 
     def _flush_late(self, channel: int) -> None:
         # The flag goes first: a batch that is added after this line and still missed by the flush asks for a new one.

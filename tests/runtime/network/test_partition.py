@@ -26,7 +26,13 @@ from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.network.barriers import as_unaligned
 from flowrun.runtime.network.blocking import BlockingSubpartition
 from flowrun.runtime.network.buffer_pool import GlobalBufferPool, LocalBufferPool
-from flowrun.runtime.network.partition import MIN_LINGER_MS, WORTH_A_WAKE_UP_ROWS, ResultPartition
+from flowrun.runtime.network.partition import (
+    MIN_LINGER_MS,
+    SATURATED_LINGER_MS,
+    SATURATED_ROWS,
+    WORTH_A_WAKE_UP_ROWS,
+    ResultPartition,
+)
 from flowrun.runtime.network.partition_files import SubpartitionPath
 from flowrun.runtime.network.subpartition import (
     Control,
@@ -42,7 +48,14 @@ class Bench:
     """One pipelined partition of `channels` channels with its views and what their listeners heard."""
 
     def __init__(
-        self, clock: ManualClock, timers: TimerThread, channels: int, slots: int, timeout_ms: int, waits: bool
+        self,
+        clock: ManualClock,
+        timers: TimerThread,
+        channels: int,
+        slots: int,
+        timeout_ms: int,
+        waits: bool,
+        saturated: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self.shared = GlobalBufferPool(slots + 10)
         self.pool: LocalBufferPool = self.shared.create_local(1, slots)
@@ -55,6 +68,7 @@ class Bench:
             timers=timers,
             buffer_timeout_ms=timeout_ms,
             watermarks_may_wait=waits,
+            saturated=saturated,
         )
         self.heard = [0] * channels
         self.views = [self.partition.create_view(i, self._hear(i)) for i in range(channels)]
@@ -240,6 +254,28 @@ def test_a_watermark_that_may_wait_shows_rows_that_nothing_else_would(
     bench.partition.write([(0, rows([1]))])
     bench.partition.broadcast_event(Watermark(1))
     assert bench.heard == [1]
+
+
+def test_more_rows_linger_for_longer_while_the_process_is_saturated(clock: ManualClock, timers: TimerThread) -> None:
+    busy = [True]
+    bench = Bench(clock, timers, 1, 1_000, 100, False, lambda _: busy[0])
+    bench.partition.write([(0, rows([1]))])
+    assert bench.heard == [1]
+    assert drain(bench.views[0]) == [[(1, 0)]]
+    bench.partition.write([(0, rows(list(range(WORTH_A_WAKE_UP_ROWS))))])
+    clock.advance(SATURATED_LINGER_MS - 1)
+    wait_until(timers)
+    assert bench.heard == [1]
+    clock.advance(1)
+    wait_until(timers)
+    assert bench.heard == [2]
+    drain(bench.views[0])
+    bench.partition.write([(0, rows(list(range(SATURATED_ROWS))))])
+    assert bench.heard == [3]
+    drain(bench.views[0])
+    busy[0] = False
+    bench.partition.write([(0, rows(list(range(WORTH_A_WAKE_UP_ROWS))))])
+    assert bench.heard == [4]
 
 
 def test_enough_rows_go_at_once(make: Callable[..., Bench]) -> None:

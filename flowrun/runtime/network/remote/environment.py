@@ -25,6 +25,7 @@ from flowrun.runtime.network.partition_files import SubpartitionPath, read_items
 from flowrun.runtime.network.remote.receiver import ChannelOrigin, DataConnection, RemoteInputChannel
 from flowrun.runtime.network.remote.registry import PartitionKey, PartitionRegistry
 from flowrun.runtime.network.remote.wire import PartitionRequest
+from flowrun.runtime.network.saturation import Saturation
 from flowrun.runtime.timers import TimerThread
 
 
@@ -68,7 +69,7 @@ class ConnectedEnvironment(NetworkEnvironment):
         clock: Clock,
         spill_dir: Path | None = None,
     ) -> None:
-        super().__init__(pool, timers, clock, spill_dir)
+        super().__init__(pool, timers, clock, spill_dir, Saturation())
         self._job_id = place.job_id
         self._worker = place.worker
         self._host_folder = place.host_folder
