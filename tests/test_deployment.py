@@ -107,6 +107,19 @@ def test_a_grace_period_is_longer_than_what_happens_in_it() -> None:
     assert checked == 3
 
 
+@pytest.mark.parametrize("version", ["1.30", "1.37"])
+def test_manifests_fit_the_schemas_of_kubernetes(version: str) -> None:
+    """No key that it does not know, and no value of another type."""
+    schemas = pytest.importorskip("kubernetes_validate", reason="it is of the extra [dev]: pip install -e '.[dev]'")
+    found = manifests()
+    for manifest in found:
+        schemas.validate(manifest, version, strict=True)
+    wrong = next(m for m in found if m["kind"] == "StatefulSet")
+    pod_of(wrong)["terminationGraceSeconds"] = 60
+    with pytest.raises(schemas.ValidationError, match="terminationGraceSeconds"):
+        schemas.validate(wrong, version, strict=True)
+
+
 def test_pods_may_run_where_they_are_restricted() -> None:
     """What the Pod Security Standard `restricted` asks of a pod."""
     for workload in workloads():

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,10 @@ import pytest
 
 from flowrun.core.record import record
 from flowrun.core.units import parse_duration_ms
-from tests.deployment_files import FOLDER, ROOT, compose, fast_pipeline, pipeline_pod
+from tests.deployment_files import FOLDER, ROOT, compose, fast_pipeline, pipeline_pod, pod_of, workloads
 
 pytestmark = pytest.mark.soak
 
-SECRET = ("--cluster", "jobmanager:6123", "--secret-file", "/state/cluster.secret")
 KILLED = 128 + 9
 """The exit code of a container that did not end within its grace period."""
 
@@ -66,10 +65,17 @@ class Engine:
 
 @record(eq=False)
 class Container:
-    """A container of the image with a volume for state, which outlives it, and a folder of pipelines."""
+    """A container of the image with a volume for state, which outlives it, and a folder of pipelines.
+
+    Attributes:
+        engine: that runs it.
+        name: by which the engine knows it.
+        host: by which containers reach it.
+    """
 
     engine: Engine
     name: str
+    host: str
 
     def run(self, *arguments: object) -> str:
         """A command within it."""
@@ -134,7 +140,7 @@ def start(engine: Engine, image: str, tmp_path: Path) -> Iterator[Callable[..., 
     engine.ask("network", "create", "--internal", engine.mark)
 
     def container(name: str, options: list[str], arguments: list[str]) -> Container:
-        made = Container(engine, f"{engine.mark}-{name}")
+        made = Container(engine, f"{engine.mark}-{name}", name)
         shared = ["-v", f"{engine.mark}:/state", "-v", f"{tmp_path}:/pipelines:ro", "--network", engine.mark]
         begun.append(made)
         engine.ask("run", "-d", "--name", made.name, *shared, "--network-alias", name, *options, image, *arguments)
@@ -142,7 +148,7 @@ def start(engine: Engine, image: str, tmp_path: Path) -> Iterator[Callable[..., 
 
     yield container
     for made in begun:
-        with suppress(AssertionError):  # a test has removed it
+        if engine.has("inspect", made.name):  # a test may have removed it
             made.remove()
     engine.ask("network", "rm", engine.mark)
     engine.ask("volume", "rm", engine.mark)
@@ -154,7 +160,9 @@ def as_a_pod(pod: dict[str, Any]) -> list[str]:
     limits = container["securityContext"]
     assert limits["allowPrivilegeEscalation"] is False
     dropped = [option for name in limits["capabilities"]["drop"] for option in ("--cap-drop", name)]
-    return ["--user", str(pod["securityContext"]["runAsUser"]), "--security-opt", "no-new-privileges", *dropped]
+    security = pod["securityContext"]
+    user = ["--user", str(security["runAsUser"]), "--group-add", str(security["fsGroup"])]
+    return [*user, "--security-opt", "no-new-privileges", *dropped]
 
 
 def test_the_image_has_flowrun_with_all_connectors(engine: Engine, image: str) -> None:
@@ -201,19 +209,14 @@ def test_a_signal_that_comes_before_flowrun_is_ready_for_it_ends_it_too(start: C
     assert container.exit_code() != KILLED
 
 
-def test_the_services_of_the_compose_file_are_a_cluster(start: Callable[..., Container]) -> None:
-    services = compose()["services"]
-    grace_s = parse_duration_ms(services["jobmanager"]["stop_grace_period"]) / 1_000
-    head = start("jobmanager", [], services["jobmanager"]["command"])
-    _, *probe = services["jobmanager"]["healthcheck"]["test"]
-    head.wait_for(lambda: head.engine.has("exec", head.name, *probe))
-    workers = {name: start(name, [], service["command"]) for name, service in services.items() if name != "jobmanager"}
-    head.run("flowrun", "run", "/pipelines/orders.sql", "-p", "4", "--detach", *SECRET)
+def cluster_lives_on(head: Container, workers: list[Container], secret_file: str, grace_s: float) -> None:
+    """A job runs on; a worker is killed, and the job manager ends and comes back; each row is there once, and all end in time."""
+    options = ("--cluster", f"{head.host}:6123", "--secret-file", secret_file)
+    head.run("flowrun", "run", "/pipelines/orders.sql", "-p", "4", "--detach", *options)
     head.wait_for(lambda: len(head.rows()) > 10)
 
-    first, second = workers.values()
-    first.engine.ask("kill", first.name)
-    first.engine.ask("start", first.name)
+    head.engine.ask("kill", workers[0].name)
+    head.engine.ask("start", workers[0].name)
     seen = len(head.rows())
     head.wait_for(lambda: len(head.rows()) > seen + 10)
 
@@ -224,9 +227,62 @@ def test_the_services_of_the_compose_file_are_a_cluster(start: Callable[..., Con
     head.wait_for(lambda: "goes on after its dispatcher was lost" in head.log())
     head.wait_for(lambda: len(head.rows()) > seen + 30)
 
-    assert "'orders' is stopped" in head.run("flowrun", "stop", "orders", *SECRET)
+    assert "'orders' is stopped" in head.run("flowrun", "stop", "orders", *options)
     found = head.rows()
-    for container in (second, first, head):
-        assert container.end(grace_s) < 30
-    assert [container.exit_code() for container in (second, first, head)] == [130, 130, 0]
+    assert all(container.end(grace_s) < 30 for container in (*workers, head))
+    assert [container.exit_code() for container in (*workers, head)] == [130, 130, 0]
     assert set(found.values()) == {1}
+
+
+def test_the_services_of_the_compose_file_are_a_cluster(start: Callable[..., Container]) -> None:
+    services = compose()["services"]
+    head = start("jobmanager", [], services["jobmanager"]["command"])
+    _, *probe = services["jobmanager"]["healthcheck"]["test"]
+    head.wait_for(lambda: head.engine.has("exec", head.name, *probe))
+    workers = [start(name, [], service["command"]) for name, service in services.items() if name != "jobmanager"]
+    grace_s = parse_duration_ms(services["jobmanager"]["stop_grace_period"]) / 1_000
+    cluster_lives_on(head, workers, "/state/cluster.secret", grace_s)
+
+
+def test_the_pods_of_the_manifests_are_a_cluster(
+    engine: Engine, image: str, start: Callable[..., Container], tmp_path: Path
+) -> None:
+    manager, task_manager = (w for w in workloads() if w["kind"] == "StatefulSet")
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "cluster.secret").write_text(secrets.token_hex(32))
+    volume = f"{engine.mark}-secret"
+    with volume_of_a_pod(engine, image, volume, pod_of(manager)["securityContext"]["fsGroup"]):
+        mounts = ["-v", f"{volume}:/secret", "-v", f"{given}:/mounted:ro"]
+
+        def begin(workload: dict[str, Any], name: str) -> Container:
+            pod = pod_of(workload)
+            ((first,), (container,)) = pod["initContainers"], pod["containers"]
+            limits = [*as_a_pod(pod), *mounts]
+            program, *arguments = first["command"]
+            engine.ask("run", "--rm", "--network", "none", *limits, "--entrypoint", program, image, *arguments)
+            return start(name, limits, [a.replace("$(POD_IP)", name) for a in container["args"]])
+
+        name = task_manager["metadata"]["name"]
+        workers = [begin(task_manager, f"{name}-{i}") for i in range(task_manager["spec"]["replicas"])]
+        head = begin(manager, manager["metadata"]["name"])
+        (described,) = pod_of(manager)["containers"]
+        for probe in ("startupProbe", "readinessProbe"):
+            command = described[probe]["exec"]["command"]
+            head.wait_for(lambda: engine.has("exec", head.name, *command))  # noqa: B023
+        cluster_lives_on(head, workers, "/secret/cluster.secret", pod_of(manager)["terminationGracePeriodSeconds"])
+        for container in (*workers, head):
+            container.remove()
+
+
+@contextmanager
+def volume_of_a_pod(engine: Engine, image: str, name: str, group: int) -> Iterator[None]:
+    """A volume that belongs to root and is writable for a group, as an `emptyDir` is under `fsGroup`."""
+    engine.ask("volume", "create", name)
+    look = f"chgrp {group} /secret && chmod 2777 /secret"
+    root = ["--user", "0", "--network", "none", "-v", f"{name}:/secret"]
+    engine.ask("run", "--rm", *root, "--entrypoint", "sh", image, "-c", look)
+    try:
+        yield
+    finally:
+        engine.ask("volume", "rm", "-f", name, code=None)
