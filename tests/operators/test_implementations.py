@@ -17,6 +17,7 @@ from flowrun.operators.base import AbstractOperator
 from flowrun.operators.calc import CalcOperator
 from flowrun.operators.factories import CalcFactory
 from flowrun.operators.implementations import IMPLEMENTATIONS, create_operator
+from flowrun.operators.sink import SinkOperator
 
 PACKAGE = "flowrun.operators."
 
@@ -89,3 +90,12 @@ def test_a_spec_that_the_table_does_not_have_is_an_error() -> None:
 
     with pytest.raises(InternalError, match=r"there is no operator for .*Stranger"):
         create_operator(Stranger())
+
+
+@pytest.mark.parametrize("name", [n for n in IMPLEMENTATIONS if not found(n).uses_event_time])
+def test_an_operator_that_says_so_does_nothing_with_watermarks_but_pass_them_on(name: str) -> None:
+    operator = found(IMPLEMENTATIONS[name])
+    assert operator.process_watermark is AbstractOperator.process_watermark
+    assert "current_watermark" not in inspect.getsource(import_module(operator.__module__))
+    if operator is not SinkOperator:  # a sink may be told later that event time has advanced
+        assert operator.on_watermark is AbstractOperator.on_watermark

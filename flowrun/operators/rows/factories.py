@@ -44,6 +44,8 @@ class ExpandFactory(OperatorSpec):
     projections: tuple[ColumnsFunction, ...]
     name: str = "expand"
 
+    uses_event_time = False
+
 
 class Collection(Enum):
     """What is unnested: an ARRAY gives its elements, a MAP its keys and values, a MULTISET (element → count) repeated elements."""
@@ -71,6 +73,8 @@ class UnnestFactory(OperatorSpec):
     ordinality: bool = False
     keeps_collection: bool = True
 
+    uses_event_time = False
+
 
 @record
 class TableFunctionFactory(OperatorSpec):
@@ -92,6 +96,8 @@ class TableFunctionFactory(OperatorSpec):
     name: str = "table function"
     search_path: tuple[str, ...] = ()
     errors: RowErrors = FAIL
+
+    uses_event_time = False
 
 
 @record
