@@ -168,9 +168,11 @@ class ResultPartition:
     def broadcast_event(self, event: Event) -> None:
         """Append an event to every subpartition; it shows everything before it. Never waits.
 
-        A watermark that may wait lingers with the rows before it, if they do.
+        A watermark that may wait lingers with the rows before it, if they do and the process is saturated.
         """
-        lingers = self._watermarks_linger and isinstance(event, Watermark)
+        lingers = (
+            self._watermarks_linger and isinstance(event, Watermark) and self._saturated(self._clock.monotonic_ns())
+        )
         for subpartition in self.subpartitions:
             if lingers and subpartition.unflushed_rows:
                 subpartition.add_lingering(event)

@@ -95,8 +95,10 @@ def timers(clock: ManualClock) -> Iterator[TimerThread]:
 
 @pytest.fixture
 def make(clock: ManualClock, timers: TimerThread) -> Callable[..., Bench]:
-    def create(channels: int = 1, slots: int = 16, timeout_ms: int = 100, waits: bool = False) -> Bench:
-        return Bench(clock, timers, channels, slots, timeout_ms, waits)
+    def create(
+        channels: int = 1, slots: int = 16, timeout_ms: int = 100, waits: bool = False, saturated: bool = False
+    ) -> Bench:
+        return Bench(clock, timers, channels, slots, timeout_ms, waits, lambda _: saturated)
 
     return create
 
@@ -225,7 +227,7 @@ def test_a_lone_row_goes_at_once_and_a_second_one_lingers(
 def test_a_watermark_that_may_wait_lingers_with_the_rows_before_it(
     make: Callable[..., Bench], clock: ManualClock, timers: TimerThread
 ) -> None:
-    bench = make(waits=True)
+    bench = make(waits=True, saturated=True)
     bench.partition.write([(0, rows([1]))])
     bench.partition.broadcast_event(Watermark(1))
     assert bench.heard == [1]
@@ -234,7 +236,7 @@ def test_a_watermark_that_may_wait_lingers_with_the_rows_before_it(
     bench.partition.broadcast_event(Watermark(2))
     assert bench.heard == [1], "both wait for company"
     bench.partition.write([(0, rows([3]))])
-    clock.advance(MIN_LINGER_MS)
+    clock.advance(SATURATED_LINGER_MS)
     wait_until(timers)
     assert bench.heard == [2]
     assert drain(bench.views[0]) == [[(2, 0)], Watermark(2), [(3, 0)]]
@@ -250,10 +252,19 @@ def test_a_watermark_that_may_wait_lingers_with_the_rows_before_it(
 def test_a_watermark_that_may_wait_shows_rows_that_nothing_else_would(
     make: Callable[..., Bench], timeout_ms: int
 ) -> None:
-    bench = make(waits=True, timeout_ms=timeout_ms)
+    bench = make(waits=True, timeout_ms=timeout_ms, saturated=True)
     bench.partition.write([(0, rows([1]))])
     bench.partition.broadcast_event(Watermark(1))
     assert bench.heard == [1]
+
+
+def test_a_watermark_shows_the_rows_before_it_while_the_process_has_time(make: Callable[..., Bench]) -> None:
+    bench = make(waits=True)
+    for key in (1, 2):
+        bench.partition.write([(0, rows([key]))])
+        bench.partition.broadcast_event(Watermark(key))
+        assert bench.heard == [key]
+        assert drain(bench.views[0]) == [[(key, 0)], Watermark(key)]
 
 
 def test_more_rows_linger_for_longer_while_the_process_is_saturated(clock: ManualClock, timers: TimerThread) -> None:
