@@ -133,10 +133,13 @@ def test_windows_are_joined_and_ranked_when_they_are_over(zone: str, parallelism
     ON l.k = p.k AND l.window_start = p.window_start AND l.window_end = p.window_end WHERE l.place = 1 AND p.place = 2;
     """
     found = results(tmp_path, zone, rows, query, parallelism=parallelism, batch_rows=7)
+    members: dict[tuple[object, object], list[int]] = {}
+    for row in rows:
+        (window,) = aligned([row], zone, tumbling(HOUR))
+        members.setdefault((row.k, window["s"]), []).append(row.id)
     wanted = []
     for one in aligned(rows, zone, tumbling(HOUR)):
-        members = [r for r in rows if (one["k"], one["s"]) == (r.k, aligned([r], zone, tumbling(HOUR))[0]["s"])]
-        last = sorted(r.id for r in members)[-2:]
+        last = sorted(members[one["k"], one["s"]])[-2:]
         if len(last) == 2:
             wanted.append({**one, "n": 2, "ids": sum(last)})
     assert bag(found) == bag(wanted)
