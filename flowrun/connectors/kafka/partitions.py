@@ -50,13 +50,13 @@ class ClusterMetadata:
 
     Args:
         cluster: to ask.
-        patience_s: how long a question may take, over all attempts.
+        patience_s: how long a question may take, over all attempts; None: `REQUEST_TIMEOUT_S`.
         logs: whether the log tells of attempts that fail.
     """
 
-    def __init__(self, cluster: KafkaCluster, *, patience_s: float = REQUEST_TIMEOUT_S, logs: bool = True) -> None:
+    def __init__(self, cluster: KafkaCluster, *, patience_s: float | None = None, logs: bool = True) -> None:
         self._cluster = cluster
-        self._patience_s = patience_s
+        self._patience_s = REQUEST_TIMEOUT_S if patience_s is None else patience_s
         self._logs = logs
 
     def partitions(self, topics: Sequence[str], pattern: str | None) -> list[Partition]:
