@@ -17,6 +17,7 @@ from flowrun.runners.compile import compile_pipeline
 from flowrun.runtime.checkpoint.compatibility import compare
 from tests.cli.test_plan import take
 from tests.end_to_end.conftest import Command
+from tests.spark.session_fixture import QUICK_RUN
 
 PAGE = (Path(__file__).parents[2] / "docs" / "functions.md").read_text(encoding="utf-8")
 SALES: list[dict[str, object]] = [
@@ -81,7 +82,7 @@ ALL = "\n".join(
 @pytest.mark.exhaustive
 def test_worker_processes_and_spark_give_the_same(tmp_path: Path) -> None:
     script = write(tmp_path, ALL)
-    for command in (("verify", script), ("run", script, "--quiet", "--workers", "2", "--parallelism", "2")):
+    for command in (("verify", script, *QUICK_RUN), ("run", script, "--quiet", "--workers", "2", "--parallelism", "2")):
         ran = subprocess.run(
             [sys.executable, "-m", "flowrun", *command], cwd=tmp_path, capture_output=True, text=True, check=False
         )

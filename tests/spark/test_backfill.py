@@ -21,6 +21,7 @@ from flowrun.runners.backfill import parts_of
 from flowrun.spark.context import TimeRange
 from tests.end_to_end.conftest import Command
 from tests.plan.plans import plan, scan, window
+from tests.spark.session_fixture import QUICK_RUN
 
 START = dt.datetime(2024, 1, 1)
 PIPELINE = """
@@ -162,6 +163,7 @@ def test_a_killed_backfill_leaves_nothing_to_see_and_is_replaced_by_the_next(flo
         *minutes(0, 5),
         "--spark-master",
         "local[1]",
+        *QUICK_RUN,
         "-q",
     ]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -15,6 +15,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.spark.session_fixture import QUICK_RUN
+
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
 PIPELINE = """
@@ -52,7 +54,7 @@ def held(batch):
         time.sleep(600)
     return batch
 """
-QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1", "--conf", "spark.sql.shuffle.partitions=2")
+QUICK = (*QUICK_RUN, "--conf", "spark.shuffle.io.retryWait=200ms")
 LONGEST_S = 300
 
 

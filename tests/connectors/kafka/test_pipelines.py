@@ -17,6 +17,7 @@ from tests.end_to_end.running import json_rows
 from tests.servers.kafka import PASSWORD, KafkaBroker
 from tests.servers.postgres import PostgresDatabase
 from tests.shared_suites import needs_shared
+from tests.spark.session_fixture import QUICK_RUN
 from tests.sql.test_flink_cases import CASES, SHARED, fold_text
 
 pytestmark = pytest.mark.exhaustive
@@ -108,7 +109,7 @@ def test_a_batch_on_spark_reads_a_bounded_topic_and_writes_one(kafka: KafkaBroke
         + table("rows_out", "part INT, n BIGINT, total BIGINT", kafka.bootstrap, target, "'format' = 'json'")
         + "INSERT INTO rows_out SELECT part, COUNT(*), SUM(v) FROM rows_in GROUP BY part;"
     )  # fmt: skip
-    flowrun(tmp_path, script, "--mode", "batch")
+    flowrun(tmp_path, script, "--mode", "batch", *QUICK_RUN)
     rows = sorted(tuple(json.loads(v).values()) for v in kafka.values(target))
     assert rows == [(0, 100, 200), (1, 100, 200), (2, 100, 200)]
 

@@ -11,16 +11,13 @@ from pathlib import Path
 from flowrun.core.record import record
 from tests.cluster.worker_jobs import is_alive
 from tests.end_to_end.processes import started, wait_for
+from tests.spark.session_fixture import QUICK_JAVA, conf_options
 from tests.spark.streams.many_runs import LOCAL_CLUSTER
 
 Process = subprocess.Popen[str]
 
 STARTS_WITHIN_S = 240
-_LITTLE_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUICK = (
-    *("--conf", f"spark.driver.extraJavaOptions={_LITTLE_JAVA}"),
-    *("--conf", f"spark.executor.extraJavaOptions={_LITTLE_JAVA}"),
-)
+QUICK = conf_options(QUICK_JAVA)
 IMPATIENT = (
     *("--conf", "spark.sql.execution.pyspark.udf.idleTimeoutSeconds=2"),
     *("--conf", "spark.sql.execution.pyspark.udf.killOnIdleTimeout=true"),

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.spark.session_fixture import QUICK_JAVA
+
 ROOT = Path(__file__).parents[3]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 LONGEST_S = 900
@@ -37,7 +39,7 @@ def _main(master: str) -> None:
     from flowrun.cli.main import cli
     from flowrun.spark.session import SparkOptions, open_session
 
-    session = open_session(SparkOptions(master))
+    session = open_session(SparkOptions(master, conf=QUICK_JAVA))
     ends = []
     for run in json.load(sys.stdin):
         result = CliRunner().invoke(cli, [*run, "--on", "spark", "--patience", PATIENCE, "--no-live"])

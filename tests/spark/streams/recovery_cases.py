@@ -35,6 +35,7 @@ from tests.recovery.far_gates import PLACE, serving
 from tests.recovery.gates import NAMED, RESULTS, SOURCE
 from tests.recovery.runs import compare_with_killed, reached
 from tests.recovery.test_rescaling import compare
+from tests.spark.session_fixture import QUICK_JAVA
 from tests.spark.streams.many_runs import LOCAL_CLUSTER, LONGEST_S, ROOT
 
 POLL_MS = 20.0
@@ -166,7 +167,7 @@ def _main(folder: Path) -> None:
     ends = []
     with serving(NAMED) as gates:
         path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-        conf = {f"spark.executorEnv.{PLACE}": gates, "spark.executorEnv.PYTHONPATH": path}
+        conf = {**QUICK_JAVA, f"spark.executorEnv.{PLACE}": gates, "spark.executorEnv.PYTHONPATH": path}
         session = open_session(SparkOptions(LOCAL_CLUSTER, conf=conf))
         for number, about in enumerate(json.load(sys.stdin)):
             case = Case(**about)
