@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import suppress
 from functools import cache
 
 _PLACE = "\0flowrun-core-"
@@ -20,12 +21,12 @@ def usable_cores() -> int:
 
 
 def stay_on_one_core(processes: int) -> int | None:
-    """Have the threads that this one starts from now on, and itself, run on one core that no other process has taken so; gives its number.
+    """Have all threads of this process run on one core that no other process has taken so; gives its number.
 
     It is for one of several processes that divide some work among them. The threads of a Python process take turns at its interpreter
     lock; on several cores each turn wakes another core, which takes up to half as much processor time again. So a process whose siblings
     keep the other cores busy is faster on one. If there are fewer processes than cores nothing is done: what runs without the lock
-    is better off on another core then. Nor is it where all cores are taken, or the system is not Linux.
+    is better off on another core then. Nor is it where all cores are taken, this process has taken one, or the system is not Linux.
 
     Args:
         processes: that divide the work, this one among them.
@@ -33,7 +34,7 @@ def stay_on_one_core(processes: int) -> int | None:
     >>> stay_on_one_core(0) is None
     True
     """
-    if not sys.platform.startswith("linux") or processes < usable_cores():
+    if not sys.platform.startswith("linux") or processes < usable_cores() or _taken:
         return None
     for core in sorted(os.sched_getaffinity(0)):
         lease = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -43,6 +44,16 @@ def stay_on_one_core(processes: int) -> int | None:
             lease.close()
             continue
         _taken.append(lease)
-        os.sched_setaffinity(0, {core})
+        _move_threads(core)
         return core
     return None
+
+
+def _move_threads(core: int) -> None:
+    """Have all threads run on a core, and so those that they start; one that is started meanwhile by another is found in the next round."""
+    moved: set[str] = set()
+    while new := {*os.listdir("/proc/self/task")} - moved:
+        for thread in new:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), {core})
+        moved |= new

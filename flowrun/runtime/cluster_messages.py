@@ -113,6 +113,8 @@ class JobOpening:
         not_before_ms: processing time is not before this, epoch ms: the state that the job goes on from is of that time.
         storage: where snapshots are written and read; None: nowhere.
         text: that the worker compiles; None: it has inherited the job graph.
+        parallelism: the greatest of its vertices.
+        workers_here: how many workers the job's cluster has on the worker's machine, itself among them.
     """
 
     job_id: str
@@ -122,6 +124,8 @@ class JobOpening:
     not_before_ms: int = 0
     storage: StorageDescriptor | None = None
     text: JobText | None = None
+    parallelism: int = 1
+    workers_here: int = 1
 
 
 @record

@@ -18,11 +18,20 @@ _PROGRAM = """
 import os, sys, threading
 from flowrun.core import cores
 cores._PLACE += sys.argv[1]
+seen, may_look = [], threading.Event()
+
+def look():
+    may_look.wait()
+    seen.append(sorted(os.sched_getaffinity(0)))
+
+earlier, later = threading.Thread(target=look), threading.Thread(target=look)
+earlier.start()
 taken = cores.stay_on_one_core(int(sys.argv[2]))
-seen = []
-thread = threading.Thread(target=lambda: seen.append(sorted(os.sched_getaffinity(0))))
-thread.start()
-thread.join()
+later.start()
+may_look.set()
+earlier.join()
+later.join()
+assert seen[0] == seen[1] == sorted(os.sched_getaffinity(0))
 print(taken, seen[0], cores.usable_cores(), flush=True)
 sys.stdin.read()
 """

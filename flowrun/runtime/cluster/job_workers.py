@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 from flowrun.api.source import Split
@@ -211,7 +212,8 @@ class JobWorkers:
         worker.connection.serve(job_master_endpoint(self._opening.job_id), JobMasterGateway, self._job_master)
         worker.connection.serve(job_observer_endpoint(self._opening.job_id), JobObserverGateway, self)
         worker.connection.serve(job_files_endpoint(self._opening.job_id), JobFilesGateway, self._files)
-        worker.gateway.open_job(self._opening)
+        here = sum(w.registration.host == worker.registration.host for w in self._manager.workers)
+        worker.gateway.open_job(replace(self._opening, workers_here=here))
 
     def _note_buffers(self, worker: ConnectedWorker, closed: JobClosed, stuck: Sequence[str]) -> None:
         """Say whether a worker has got back what the job had of its network buffers."""

@@ -97,7 +97,6 @@ class LocalWorkers:
 
         plan = WorkerPlan(
             graphs,
-            numbers.workers,
             numbers.slots,
             numbers.resources,
             self._folder,

@@ -75,6 +75,7 @@ class TaskExecutor:
         clock: of the process.
         board: where subtasks note what they are doing; None if no watchdog reads that.
         spill_dir: parent folder of what does not fit into memory; None: the system's temporary folder.
+        settle: is told among how many processes of this machine a job is divided, this one among them, before the job is opened.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class TaskExecutor:
         clock: ForwardClock,
         board: JobBoard | None = None,
         spill_dir: Path | None = None,
+        settle: Callable[[int], object] = lambda _: None,
     ) -> None:
         self.worker = worker
         self._connection = connection
@@ -98,6 +100,7 @@ class TaskExecutor:
         self._clock = clock
         self._board = board
         self._spill_dir = spill_dir
+        self._settle = settle
         self._lock = threading.Lock()
         self._jobs: dict[str, _HostedJob] = {}
         self._threads: dict[str, _JobThread] = {}
@@ -113,6 +116,7 @@ class TaskExecutor:
     def _open(self, opening: JobOpening, tasks: _Tasks) -> None:
         job_master = self._connection.gateway(JobMasterGateway, job_master_endpoint(opening.job_id))
         try:
+            self._settle(min(opening.workers_here, opening.parallelism))
             job = self._host(opening, job_master)
         except Exception as error:
             _log.warning("job '%s' cannot run here: %s", opening.job_name, error)

@@ -128,6 +128,7 @@ class WorkerCluster:
             0 if restored is None else restored.metadata.completed_ms,
             StorageDescriptor(opened.storage.job_folder, opened.shares_files),
             self._text,
+            max((v.parallelism for v in opened.job_graph.vertices), default=1),
         )
         executor = JobWorkers(opening, self._manager, MetricReports(metrics, self.clock), self._files)
         surroundings = JobSurroundings(self.clock, self.timers, self._manager.slots, metrics, self._manager)

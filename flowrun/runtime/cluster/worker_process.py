@@ -49,8 +49,7 @@ class WorkerPlan:
 
     Attributes:
         graphs: gives the job graphs that it runs subtasks of.
-        workers: how many there are, which divide the job among them.
-        slots: that each offers.
+        slots: that it offers.
         resources: that they divide.
         folder: of the sockets of all processes of this run; only this user can enter it.
         manager: where the job manager listens.
@@ -60,7 +59,6 @@ class WorkerPlan:
     """
 
     graphs: JobGraphs
-    workers: int
     slots: int
     resources: ResourceProfile
     folder: Path
@@ -101,7 +99,6 @@ def run_worker(plan: WorkerPlan, name: str) -> None:
     Raises:
         ClusterError: it does not answer.
     """
-    stay_on_one_core(plan.workers)
     data_address = UnixAddress(str(plan.folder / name))
     offer = WorkerOffer(
         data_address,
@@ -147,6 +144,7 @@ def serve_job_manager(link: Link, offer: WorkerOffer, name: str) -> str:
         timers,
         clock,
         offer.board,
+        settle=stay_on_one_core,
     )
     connection.serve(TASK_EXECUTOR, WorkerGateway, executor)
     reasons: list[str] = []
