@@ -15,7 +15,7 @@ from tests.servers.postgres import postgres, postgres_server
 from tests.servers.redis import redis_client, redis_server
 from tests.servers.s3 import s3
 from tests.servers.schema_registry import schema_registry
-from tests.spark.session_fixture import spark
+from tests.spark.session_fixture import LITTLE_JAVA, spark
 
 __all__ = [
     "browser",
@@ -43,6 +43,14 @@ def _caches_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Tests neither fill this user's caches nor depend on what is in them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLOWRUN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _spark_that_starts_soon() -> Iterator[None]:
+    """Commands that tests start have a Spark whose JVM compiles little."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", LITTLE_JAVA)
         yield
 
 

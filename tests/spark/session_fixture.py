@@ -14,9 +14,10 @@ from flowrun.spark.session import SparkOptions, open_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LITTLE_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUICK_JAVA = {f"spark.{process}.extraJavaOptions": _LITTLE_JAVA for process in ("driver", "executor")}
-"""Settings for JVMs in which much code runs once: they halve the time."""
+LITTLE_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options for a JVM in which much code runs once: they halve the time."""
+QUICK_JAVA = {f"spark.{process}.extraJavaOptions": LITTLE_JAVA for process in ("driver", "executor")}
+"""Settings of Spark for such JVMs."""
 CONF = {
     "spark.sql.shuffle.partitions": "3",
     "spark.default.parallelism": "3",
