@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -14,6 +14,7 @@ from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.connectors.table_options import VALUE_FORMAT, check_format, options_of_formats, source_options
 from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
+from flowrun.core.types import DataType
 from flowrun.errors import InternalError, OptionError
 from flowrun.masking import learn_secret, learn_secrets_of_uri
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
@@ -137,6 +138,25 @@ def secret_options(options: Iterable[Option], given: Iterable[str]) -> frozenset
     """Those of the given keys whose option is declared secret."""
     declared = [o for o in options if o.secret]
     return frozenset(k for k in given if any(o.matches(k) for o in declared))
+
+
+def known_metadata(connector: str) -> tuple[dict[str, DataType], dict[str, DataType]]:
+    """Keys of metadata that the connector can fill, and of those that it takes, with their types; none of an unknown connector."""
+    if connector not in connector_names():
+        return {}, {}
+    found = connector_named(connector)
+    return dict(found.metadata), dict(found.writable_metadata)
+
+
+def scanned_name(key: str, taken: Container[str]) -> str:
+    """The name of a metadata column in what is asked of the connector: its key, unless another column there is called like that.
+
+    >>> scanned_name("key", ()), scanned_name("key", ("key",))
+    ('key', 'metadata.key')
+    """
+    while key in taken:
+        key = f"metadata.{key}"
+    return key
 
 
 def create_source(

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from flowrun.operators.letters import decode_headers
+from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.embedded import run_embedded
+from flowrun.runtime.lifecycle import JobState
 from tests.connectors.kafka.test_source import login
 from tests.end_to_end.running import json_rows
 from tests.servers.kafka import PASSWORD, KafkaBroker
@@ -112,6 +115,37 @@ def test_a_batch_on_spark_reads_a_bounded_topic_and_writes_one(kafka: KafkaBroke
     flowrun(tmp_path, script, "--mode", "batch", *QUICK_RUN)
     rows = sorted(tuple(json.loads(v).values()) for v in kafka.values(target))
     assert rows == [(0, 100, 200), (1, 100, 200), (2, 100, 200)]
+
+
+def test_yaml_reads_and_writes_what_stands_beside_the_rows(kafka: KafkaBroker, tmp_path: Path) -> None:
+    source, target = kafka.create_topic(2), kafka.create_topic(1)
+    kafka.produce(source, [b'{"id": 1}', b'{"id": 2}'], partition=1, headers=[("trace", b"x")])
+    written = "connector: kafka, properties.bootstrap.servers: '${BROKERS}', format: json"
+    document = f"""
+sources:
+  rows:
+    connector: kafka
+    topic: {source}
+    properties.bootstrap.servers: ${{BROKERS}}
+    scan: {{startup.mode: earliest-offset, bounded.mode: latest-offset}}
+    format: json
+    schema: {{id: BIGINT}}
+    metadata: {{part: partition, place: offset, at: timestamp, marks: headers}}
+    computed: {{later: at + INTERVAL '1' HOUR}}
+steps:
+  moved: {{from: rows, select: [id, part, place, later, marks]}}
+sinks:
+  out: {{from: moved, {written}, topic: {target}, metadata: {{later: timestamp, marks: headers}}}}
+"""
+    (tmp_path / "job.yaml").write_text(document)
+    compiled = compile_pipeline(tmp_path / "job.yaml", {"BROKERS": kafka.bootstrap}, {})
+    assert run_embedded(compiled.job_graph).state is JobState.FINISHED
+    read = {json.loads(m.value())["id"]: m.timestamp()[1] for m in kafka.messages(source)}
+    found = kafka.messages(target)
+    rows = sorted((json.loads(m.value()) for m in found), key=lambda row: row["id"])
+    assert rows == [{"id": 1, "part": 1, "place": 0}, {"id": 2, "part": 1, "place": 1}]
+    assert {json.loads(m.value())["id"]: m.timestamp()[1] - 3_600_000 for m in found} == read
+    assert [m.headers() for m in found] == [[("trace", b"x")]] * 2
 
 
 def test_a_batch_does_not_begin_with_a_topic_that_has_no_end(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -318,6 +318,7 @@ sources:
   events: {connector: nexmark, watermark: {column: dateTime, type: source}}
   odd: {connector: datagen, uid: mine, schema: {t: TIMESTAMP(3)}, watermark: {column: t, type: monotonous}}
   timed: {connector: datagen, schema: {t: TIMESTAMP(3)}, watermark: {time: t}}
+  placed: {connector: filesystem, format: json, path: data, schema: {a: INT}, metadata: {from file: file.path, at: file.modification-time}}
 """
 
 
@@ -346,6 +347,15 @@ def test_scripts_read_the_sources_of_the_project_as_pipelines_in_yaml_do(with_so
     assert all((h.parallelism, h.on_error) == (1, OnError.SKIP) for h in hints)
     assert of_script.hints.location is not None
     assert (of_script.hints.location.file, of_script.hints.location.line) == ("flowrun.yaml", 4)
+
+
+def test_scripts_read_metadata_of_sources_as_pipelines_in_yaml_do(with_sources: Path) -> None:
+    of_script = the_scan(load(with_sources, "p.sql", "SELECT * FROM placed"))
+    of_yaml = the_scan(load(with_sources, "p.yaml", "sinks: {out: {from: placed, connector: print}}"))
+    assert (of_script.schema, of_script.physical) == (of_yaml.schema, of_yaml.physical)
+    assert of_script.projections == of_yaml.projections
+    assert of_script.table.metadata == of_yaml.table.metadata
+    assert list(of_yaml.table.metadata.values()) == ["file.path", "file.modification-time"]
 
 
 def test_partitions_and_watermarks_of_sources_reach_scripts(with_sources: Path) -> None:

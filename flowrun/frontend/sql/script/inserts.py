@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
@@ -20,6 +19,7 @@ from flowrun.functions.coercion import castable, implicitly_castable
 from flowrun.plan.conflicts import OnConflict, ResolveConflicts, last_row_of_each_key
 from flowrun.plan.expressions import Cast, ColumnRef, Expression, Literal
 from flowrun.plan.nodes import Calc, NodeHints, PlanNode, Sink, TableReference
+from flowrun.plan.tables import known_metadata
 
 BindConstant: TypeAlias = Callable[[Slice, DataType], Expression]
 """(text of a constant, the type wanted) → its tree. Raises ExpressionError with a place in the script."""
@@ -113,7 +113,7 @@ class _Target:
         table, columns = self._made.table, self._made.columns
         place = self._statement.table[-1].span
         connector = self._made.options.connector
-        known = dict(connector_named(connector).writable_metadata) if connector in connector_names() else {}
+        _, known = known_metadata(connector or "")
         taken = f"; connector '{connector}' takes {', '.join(f'{k} {t}' for k, t in known.items())}" if known else ""
         by_key: dict[str, str] = {}
         for column in columns.metadata:

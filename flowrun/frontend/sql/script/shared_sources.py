@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from flowrun.core.types import STRING
 from flowrun.core.units import parse_duration_ms
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.source_text import SourceText
+from flowrun.frontend.sql.script.stored_tables import type_text
 from flowrun.frontend.sql.script.table_options import (
     IDLE_TIMEOUT,
     LETTERS_TO,
@@ -19,11 +21,12 @@ from flowrun.frontend.sql.script.table_options import (
 )
 from flowrun.frontend.sql.script.text import FilledPiece, ScriptText
 from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, scalars
+from flowrun.plan.tables import known_metadata
 
 _ENGINE = {"parallelism": SCAN_PARALLELISM, "on_error": ON_ERROR}
 """Keys that say how a source runs, and the options of a table that say the same."""
 _ON_ERROR = {"mode": ON_ERROR, "to": LETTERS_TO, "max_records": MAX_LETTERS, "max_percent": MAX_PERCENT}
-_PARTS = ("schema", "computed", "watermark", "primary_key", "partition_by")
+_PARTS = ("schema", "metadata", "computed", "watermark", "primary_key", "partition_by")
 _ELSEWHERE = ("uid", "name", "slot_sharing_group", "chaining")
 _INSTEAD = "declare a table for scripts in a file of tables:"
 
@@ -84,6 +87,8 @@ class _Writer:
         """What writes each entry between the brackets."""
         for entry in self._entries("schema"):
             yield partial(self._column, entry, " ")
+        for entry in self._entries("metadata"):
+            yield partial(self._metadata, entry)
         for entry in self._entries("computed"):
             yield partial(self._column, entry, " AS ")
         mark = self._node.get("watermark")
@@ -103,6 +108,16 @@ class _Writer:
             self._identifier(entry.key)
             self._put(between)
             self._put(entry.value.text, entry.value)
+
+    def _metadata(self, entry: YamlEntry) -> None:
+        """A name and METADATA FROM, in the connector's type; what the connector does not know is reported where the table is made."""
+        connector = self._node.get("connector")
+        known, _ = known_metadata(connector.text if isinstance(connector, YamlScalar) else "")
+        if isinstance(entry.value, YamlScalar):
+            self._identifier(entry.key)
+            self._put(f" {type_text(known.get(entry.value.text, STRING))} METADATA FROM ")
+            self._quoted(entry.value.text, entry.value)
+            self._put(" VIRTUAL")
 
     def _watermark(self, mark: YamlMapping) -> None:
         """WATERMARK FOR …"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from flowrun.plan.expressions import Call, Cast, ColumnRef, Expression, Literal,
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.folding import fold_constants
 from flowrun.plan.nodes import WatermarkKind, WatermarkSpec
+from flowrun.plan.tables import scanned_name
 
 BindExpression: TypeAlias = Callable[[Slice, Schema], Expression]
 """(text with its place, the columns it may read) → its tree. Raises ExpressionError with a place in the script."""
@@ -213,7 +214,7 @@ class ColumnReader:
                 complete = False
                 continue
             if key.text not in names:
-                names[key.text] = _free_name(key.text, {*physical.names, *names.values()})
+                names[key.text] = scanned_name(key.text, {*physical.names, *names.values()})
                 fields.append(Field(names[key.text], delivered))
             position = len(physical) + list(names).index(key.text)
             value: Expression = ColumnRef(delivered, position, names[key.text])
@@ -313,17 +314,6 @@ class ColumnReader:
 
 def _is_written(column: ColumnSyntax) -> bool:
     return column.kind is ColumnKind.METADATA and not column.virtual
-
-
-def _free_name(key: str, taken: Container[str]) -> str:
-    """The key, unless another column of the scan is called like that.
-
-    >>> _free_name("key", ()), _free_name("key", ("key",))
-    ('key', 'metadata.key')
-    """
-    while key in taken:
-        key = f"metadata.{key}"
-    return key
 
 
 def _is_source_watermark(text: Slice) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from flowrun.api.connector import Distribution
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.schema import Schema
-from flowrun.core.types import DataType
 from flowrun.errors import ExpressionError, Location, OptionError, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.sql.catalog import Catalog, CatalogTable, TablePath, UnresolvedNameError
@@ -29,6 +28,7 @@ from flowrun.plan.tables import (
     create_sink,
     create_source,
     declared_options,
+    known_metadata,
     learn_secrets_of_options,
     reading_role,
     secret_options,
@@ -118,7 +118,7 @@ class ScriptTables:
         options = read_options(syntax.options, self._script, problems)
         if not syntax.columns:
             problems += self._default_columns(name, name_span, options)
-        columns = ColumnReader(self._bind, *_metadata(options), problems).read(syntax)
+        columns = ColumnReader(self._bind, *known_metadata(options.connector or ""), problems).read(syntax)
         if columns is None or problems:
             raise SeveralErrors(problems)
         if not syntax.columns and options.connector is not None:
@@ -396,14 +396,6 @@ def _moved(option: OptionSyntax, start: int) -> OptionSyntax:
     shift = start - option.key_span[0]
     key = (start, option.key_span[1] + shift)
     return replace(option, key_span=key, value_span=(option.value_span[0] + shift, option.value_span[1] + shift))
-
-
-def _metadata(options: TableOptions) -> tuple[dict[str, DataType], dict[str, DataType]]:
-    """Keys of METADATA columns that the connector can fill, and of those that it takes, with their types."""
-    if options.connector not in connector_names():
-        return {}, {}
-    connector = connector_named(options.connector)
-    return dict(connector.metadata), dict(connector.writable_metadata)
 
 
 def _default(columns: TableColumns, connector: str) -> TableColumns:

@@ -17,6 +17,7 @@ from flowrun.frontend.yaml.declaration.vocabulary import (
     COLUMN_NAME,
     EXPRESSION,
     HINT_KEYS,
+    METADATA_KEY,
     REFERENCE,
     SCHEMA_DOC,
     SOURCE_HINT_KEYS,
@@ -73,6 +74,11 @@ SOURCE = RecordSpec(
             f"{SCHEMA_DOC}. May be left out for connectors with columns of their own.",
         ),
         KeySpec(
+            "metadata",
+            MapValue(METADATA_KEY, COLUMN_NAME),
+            "Further columns: name and what the connector knows of a row beside its columns, in the connector's type.",
+        ),
+        KeySpec(
             "computed",
             MapValue(EXPRESSION, COLUMN_NAME),
             "Further columns: name and SQL expression over those before it.",
@@ -106,6 +112,11 @@ SINK = RecordSpec(
             MapValue(TYPE, COLUMN_NAME),
             f"{SCHEMA_DOC}: picks, reorders and converts the input's columns.",
             default="the input's columns",
+        ),
+        KeySpec(
+            "metadata",
+            MapValue(METADATA_KEY, COLUMN_NAME),
+            "Columns of the input that the connector takes beside the row, not in it: name and metadata key.",
         ),
         KeySpec("partition_by", ListValue(COLUMN), "Columns whose values become folders."),
         KeySpec(

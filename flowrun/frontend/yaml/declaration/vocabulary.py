@@ -18,6 +18,7 @@ from flowrun.frontend.trees.spec import (
 EXPRESSION = TextValue("a SQL expression")
 COLUMN = TextValue("a column name")
 TYPE = TextValue("a SQL type")
+METADATA_KEY = TextValue("a metadata key of the connector")
 REFERENCE = TextValue("the name of a source, step, split branch or late output")
 NODE_NAME = TextValue("a name", NAME_PATTERN, "letters, digits, _ and -, not beginning with a digit")
 COLUMN_NAME = TextValue("a column name", r"\S(.*\S)?", "not empty")

@@ -14,9 +14,10 @@ from flowrun.frontend.trees.spec import Section
 from flowrun.frontend.yaml.columns import find_column, read_schema
 from flowrun.frontend.yaml.expressions import ExpressionReader
 from flowrun.frontend.yaml.hints import node_hints
+from flowrun.frontend.yaml.tables.metadata import ReadColumns, read_columns
 from flowrun.frontend.yaml.tables.options import GivenOptions
 from flowrun.frontend.yaml.tables.tables import TableReader
-from flowrun.plan.expressions import ColumnRef, Expression, columns_used, substitute
+from flowrun.plan.expressions import Expression, columns_used, substitute
 from flowrun.plan.fallibility import is_deterministic
 from flowrun.plan.nodes import Scan, TableReference, WatermarkKind, WatermarkSpec
 from flowrun.plan.tables import TableRole, create_source, reading_role, usable_connector, watermark_problem
@@ -46,36 +47,40 @@ class SourceReader:
                 found = None
         if not self._tables.check_primary_key(section, physical):
             found = None
-        columns, projections = self._computed(section, physical)
+        read = read_columns(section, physical, self._diagnostics)
+        if read is None:
+            return None
+        columns, projections = self._computed(section, read)
         watermark = self._watermark(section, columns, projections)
         if found is not None:
             table, given = found
             sent = watermark is not None and watermark.kind is WatermarkKind.SOURCE
             asked = connector_named(table.connector).uses_event_time and watermark is not None
-            table = replace(table, source_watermarks=sent, event_time=watermark.time if asked and watermark else None)
+            time = watermark.time if asked and watermark else None
+            table = replace(table, metadata=read.keys, source_watermarks=sent, event_time=time)
             if role is TableRole.SOURCE:
-                self._check_source(name, table, given, section, physical)
+                self._check_source(name, table, given, section, read.scanned)
         else:
             table = TableReference(name, section.text("connector") or "", {})
         return Scan(
             schema=columns,
             hints=node_hints("sources", name, section, at),
             table=table,
-            physical=physical,
+            physical=read.scanned,
             projections=projections,
             watermark=watermark,
-            declared=physical,
+            declared=read.scanned,
         )
 
     def _check_source(
-        self, name: str, table: TableReference, given: GivenOptions, section: Section, physical: Schema
+        self, name: str, table: TableReference, given: GivenOptions, section: Section, scanned: Schema
     ) -> None:
         try:
-            source = create_source(table, physical)
+            source = create_source(table, scanned)
         except OptionError as error:
             given.report(error, section, self._diagnostics)
         else:
-            self._check_layout(name, section, physical, source.schema)
+            self._check_layout(name, section, scanned, source.schema)
 
     def _check_layout(self, name: str, section: Section, declared: Schema, actual: Schema) -> None:
         if actual.names != declared.names:
@@ -102,14 +107,14 @@ class SourceReader:
             )
         return connector.default_schema
 
-    def _computed(self, section: Section, physical: Schema) -> tuple[Schema, tuple[Expression, ...]]:
-        """All columns of the scan, and each as an expression over the physical ones."""
-        fields = list(physical.fields)
-        projections: list[Expression] = [ColumnRef(f.type, i, f.name) for i, f in enumerate(fields)]
+    def _computed(self, section: Section, read: ReadColumns) -> tuple[Schema, tuple[Expression, ...]]:
+        """All columns of the scan, and each as an expression over what is asked of the connector."""
+        fields, projections = list(read.schema.fields), list(read.projections)
         for name, named in section.named("computed").items():
-            if name in physical:
+            if name in read.schema:
+                other = "metadata" if name in section.named("metadata") else "in the schema"
                 self._diagnostics.error(
-                    f"column '{name}' is computed and in the schema", named.location, hint="rename one of them"
+                    f"column '{name}' is computed and {other}", named.location, hint="rename one of them"
                 )
                 continue
             if not isinstance(named.value, YamlScalar):
@@ -117,7 +122,7 @@ class SourceReader:
             bound = self._expressions.scalar(named.value, Schema(tuple(fields)))
             if bound is None:
                 continue
-            if self._repeats_random(bound, projections, len(physical)):
+            if self._repeats_random(bound, projections, len(read.schema)):
                 self._diagnostics.error(
                     f"column '{name}' reads a computed column whose value differs each time it is computed",
                     named.value.location,
@@ -128,8 +133,8 @@ class SourceReader:
             projections.append(substitute(bound, tuple(projections)))
         return Schema(tuple(fields)), tuple(projections)
 
-    def _repeats_random(self, bound: Expression, projections: list[Expression], physical: int) -> bool:
-        return any(not is_deterministic(projections[i]) for i in columns_used(bound) if i >= physical)
+    def _repeats_random(self, bound: Expression, projections: list[Expression], stored: int) -> bool:
+        return any(not is_deterministic(projections[i]) for i in columns_used(bound) if i >= stored)
 
     def _watermark(
         self, section: Section, columns: Schema, projections: tuple[Expression, ...]
