@@ -22,7 +22,7 @@ test:
 	$(PYTHON) -m pytest
 
 exhaustive:  # what `test` leaves out: every case, on Spark too
-	$(PYTHON) -m pytest -m 'exhaustive and not soak'
+	$(PYTHON) -m pytest --dist worksteal -m 'exhaustive and not soak'
 
 soak:
 	HYPOTHESIS_PROFILE=soak $(PYTHON) -m pytest -m 'soak or not soak'
