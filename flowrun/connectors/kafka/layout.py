@@ -90,6 +90,12 @@ def layout_of(table: TableDefinition, physical: Schema, *, upsert: bool) -> Mess
             "with 'key.fields-prefix' the columns of the key cannot be in the value, too",
             hint="'value.fields-include' = 'EXCEPT_KEY'",
         )
+    if not physical.names:
+        raise OptionError(
+            "connector",
+            f"table '{table.name}' has no column but metadata: nothing is left for the value",
+            hint="declare a column that is in the messages",
+        )
     in_value = [n for n in physical.names if not (without_key and n in names)]
     if not in_value:
         raise OptionError(

@@ -68,6 +68,11 @@ def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> Non
         source(ROWS, options)
 
 
+def test_a_table_has_a_column_that_is_in_the_messages() -> None:
+    with pytest.raises(OptionError, match="no column but metadata: nothing is left for the value"):
+        source(Schema(()), EARLIEST)
+
+
 def test_an_end_bounds_a_source() -> None:
     made = source(
         ROWS,
