@@ -36,6 +36,9 @@ MIN_LINGER_MS = 10
 SATURATED_ROWS, SATURATED_LINGER_MS = 8192, 50
 """The same for a process that has no processor time to spare: some operators take a millisecond for each batch, however small it is."""
 
+_DEMAND_DECAY = 6
+"""With each call of `write` a demand for more than 2 ** 6 slots that did not come again is forgotten by a part in 2 ** 6."""
+
 Overtaken = Sequence[InFlightElement]
 """What a barrier overtook in one subpartition, in order."""
 
@@ -107,7 +110,7 @@ class ResultPartition:
 
     @property
     def is_available(self) -> bool:
-        """Whether as much as was written by the last call of `write` can be written without waiting."""
+        """Whether as much as the largest of the last calls of `write` can be written without waiting: one that waits holds up timers."""
         return self.pool.has_room(self._demand)
 
     def listen(self, listener: Callable[[], None]) -> bool:
@@ -234,7 +237,8 @@ class ResultPartition:
         self.pool.close()
 
     def _wrote(self, demand: int, nbytes: int) -> None:
-        self._demand = min(max(demand, 1), self.pool.limit)
+        forgotten = self._demand >> _DEMAND_DECAY
+        self._demand = min(max(demand, self._demand - forgotten), self.pool.limit)
         if self._bytes_out is not None:
             self._bytes_out.inc(nbytes)
 

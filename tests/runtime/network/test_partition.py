@@ -25,7 +25,7 @@ from flowrun.errors import InternalError, JobCancelledError
 from flowrun.graph.execution_graph import PartitionId
 from flowrun.runtime.network.barriers import as_unaligned
 from flowrun.runtime.network.blocking import BlockingSubpartition
-from flowrun.runtime.network.buffer_pool import GlobalBufferPool, LocalBufferPool
+from flowrun.runtime.network.buffer_pool import SLOT_BYTES, GlobalBufferPool, LocalBufferPool
 from flowrun.runtime.network.partition import (
     MIN_LINGER_MS,
     SATURATED_LINGER_MS,
@@ -287,6 +287,22 @@ def test_more_rows_linger_for_longer_while_the_process_is_saturated(clock: Manua
     busy[0] = False
     bench.partition.write([(0, rows(list(range(WORTH_A_WAKE_UP_ROWS))))])
     assert bench.heard == [4]
+
+
+def test_a_partition_has_room_if_the_largest_of_the_last_writes_would_fit(make: Callable[..., Bench]) -> None:
+    """Parts of a batch differ: one that is larger than the one before must not wait in the middle of a call."""
+    bench = make(slots=8)
+    wide = rows(list(range(3 * SLOT_BYTES // 24 - 64)))
+    bench.partition.write([(0, wide)])
+    assert bench.pool.used == 3
+    drain(bench.views[0])
+    for key in range(6):
+        bench.partition.write([(0, rows([key]))])
+        bench.partition.broadcast_event(Watermark(key))
+    assert bench.pool.used == 6
+    assert not bench.partition.is_available, "two are left, and three were needed lately"
+    drain(bench.views[0])
+    assert bench.partition.is_available
 
 
 def test_enough_rows_go_at_once(make: Callable[..., Bench]) -> None:
