@@ -23,9 +23,10 @@ from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputG
 from flowrun.runtime.network.host_folder import owned_folder, remove_owned
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.partition_files import SubpartitionPath, check_all, remove_partition
+from flowrun.runtime.network.pipelined import PipelinedSubpartition
 from flowrun.runtime.network.saturation import Saturation
 from flowrun.runtime.network.shuffle import Locations
-from flowrun.runtime.network.subpartition import PipelinedSubpartition, Subpartition
+from flowrun.runtime.network.subpartition import Subpartition
 from flowrun.runtime.timers import TimerThread
 
 RESERVED_SLOTS_PER_SUBPARTITION = 2

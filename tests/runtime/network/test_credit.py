@@ -13,7 +13,8 @@ from flowrun.runtime.network.buffer_pool import SLOT_BYTES, GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel
 from flowrun.runtime.network.credit import GateCredit
 from flowrun.runtime.network.gate import SingleInputGate
-from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition
+from flowrun.runtime.network.pipelined import PipelinedSubpartition
+from flowrun.runtime.network.subpartition import Control, Data
 
 
 def test_a_channel_begins_with_its_exclusive_slots() -> None:

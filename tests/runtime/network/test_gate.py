@@ -22,7 +22,8 @@ from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel
 from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import GateEvent, GateRows, InputGate, SingleInputGate, UnionInputGate
-from flowrun.runtime.network.subpartition import Control, Data, PipelinedSubpartition
+from flowrun.runtime.network.pipelined import PipelinedSubpartition
+from flowrun.runtime.network.subpartition import Control, Data
 
 
 def credit() -> ChannelCredit:

@@ -19,8 +19,9 @@ from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.network.buffer_pool import SLOT_BYTES, GlobalBufferPool, slots_for
 from flowrun.runtime.network.cutting import rows_within
 from flowrun.runtime.network.partition import ResultPartition
+from flowrun.runtime.network.pipelined import PipelinedSubpartition
 from flowrun.runtime.network.selectors import create_selector
-from flowrun.runtime.network.subpartition import Data, PipelinedSubpartition
+from flowrun.runtime.network.subpartition import Data
 from flowrun.runtime.network.writer import RecordWriter
 from flowrun.runtime.timers import TimerThread
 

@@ -34,11 +34,11 @@ from flowrun.runtime.network.partition import (
     ResultPartition,
 )
 from flowrun.runtime.network.partition_files import SubpartitionPath
+from flowrun.runtime.network.pipelined import PipelinedSubpartition
 from flowrun.runtime.network.subpartition import (
     Control,
     Data,
     InFlightElement,
-    PipelinedSubpartition,
     SubpartitionView,
 )
 from flowrun.runtime.timers import TimerThread

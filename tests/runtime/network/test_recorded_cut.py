@@ -28,7 +28,8 @@ from flowrun.runtime.network.buffer_pool import GlobalBufferPool
 from flowrun.runtime.network.channel import LocalInputChannel
 from flowrun.runtime.network.credit import ChannelCredit, GateCredit
 from flowrun.runtime.network.gate import InputGate, SingleInputGate, UnionInputGate
-from flowrun.runtime.network.subpartition import InFlightElement, PipelinedSubpartition
+from flowrun.runtime.network.pipelined import PipelinedSubpartition
+from flowrun.runtime.network.subpartition import InFlightElement
 from flowrun.runtime.task.network_input import NetworkInput
 
 Row = tuple[int, int]
