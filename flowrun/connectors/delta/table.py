@@ -76,6 +76,9 @@ class DeltaLocation:
     def create(self, schema: Schema, partitions: tuple[str, ...]) -> None:
         """Create the table with these columns; nothing happens if it is there. It blocks on I/O.
 
+        Several writers may create it at once. The client library would repeat the commit of a slower one as version 1, with another
+        identity of the table, maybe after the first rows; so it must not repeat it.
+
         Raises:
             ConnectorError: it cannot be created.
         """
@@ -88,6 +91,7 @@ class DeltaLocation:
                 mode="ignore",
                 partition_by=list(partitions) or None,
                 storage_options=dict(self.settings) or None,
+                commit_properties=library.CommitProperties(max_commit_retries=0),
             )
         except Exception as error:
             if self._newest() is None:  # else another subtask was faster

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from flowrun.api.connector import TableDefinition
 from flowrun.api.sink import Committable
 from flowrun.connectors.delta import CONNECTOR
 from flowrun.connectors.delta.sink import DeltaSink
+from flowrun.connectors.delta.table import DeltaLocation
 from flowrun.connectors.lake.committables import file_origin
 from flowrun.core.elements import RecordBatch
 from flowrun.core.options import parse_options
@@ -307,3 +310,19 @@ def test_a_job_without_checkpoints_and_without_end_commits_at_intervals(tmp_path
         time_of.advance(25_000)
     writer.close()
     assert shown == [0, 0, 0, 4, 4, 4]
+
+
+def test_writers_that_create_a_table_at_once_create_it_once(tmp_path: Path) -> None:
+    """Each slower one would have added a version with another identity of the table."""
+    for number in range(20):
+        location = sink(tmp_path / str(number)).location
+        together = Barrier(3)
+
+        def create(location: DeltaLocation = location, together: Barrier = together) -> None:
+            together.wait()
+            location.create(ORDERS, ())
+
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(create) for _ in range(3)]:
+                done.result()
+        assert DeltaTable(str(tmp_path / str(number))).version() == 0
