@@ -135,6 +135,8 @@ def proposed(session: SqlSession, text: str) -> list[str]:
         ("CREATE TABLE t (n INT) WITH ('connector' = 'kafka', 'scan.st|", ["scan.startup.mode"]),
         ("CREATE TABLE t (n INT) WITH ('conn|", ["connector"]),
         ("CREATE TABLE t (n INT) WITH ('connector' = 'nothing', 'scan|", []),
+        ("CREATE TABLE t (n INT, o BIGINT METADATA FROM 'o|') WITH ('connector' = 'kafka')", ["offset"]),
+        ("CREATE TABLE t (n INT, o BIGINT METADATA FROM 'o|') WITH ('connector' = 'nothing')", []),
         ("SELECT 'fro|", []),
     ],
 )

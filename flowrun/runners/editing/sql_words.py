@@ -13,6 +13,7 @@ from flowrun.core.options import Option
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.functions.registry import aggregate_functions, scalar_functions
+from flowrun.plan.tables import known_metadata
 from flowrun.runners.editing.words import Proposal, beginning_with
 
 _KEYWORDS = (
@@ -30,6 +31,7 @@ _BEFORE_TABLES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|VIEW)\s+[`\w
 _WORD = re.compile(r"[`\w.]+$")
 _OPEN_TEXT = re.compile(r"'([^']*)$")
 _CONNECTOR = re.compile(r"'connector'\s*=\s*'([^']*)'")
+_METADATA_FROM = re.compile(r"\bMETADATA\s+FROM$", re.IGNORECASE)
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -46,7 +48,7 @@ def sql_proposals(
     """
     inside = _OPEN_TEXT.search(re.sub(r"'[^']*'", lambda found: "_" * len(found[0]), before))
     if inside is not None:
-        yield from _in_quotes(before, inside[1])
+        yield from _in_quotes(before, inside[1], statement)
         return
     found = _WORD.search(before)
     begun = "" if found is None else found[0]
@@ -121,6 +123,12 @@ def option_words(connector: str) -> list[tuple[str, str]]:
     return [(option.name, option.doc) for option in options_of(connector)]
 
 
+def metadata_words(connector: str, *, written: bool) -> list[tuple[str, str]]:
+    """The keys of metadata that a connector's sources fill, or that its sinks take, with their types."""
+    readable, writable = known_metadata(connector)
+    return [(key, str(type)) for key, type in (writable if written else readable).items()]
+
+
 @cache
 def options_of(connector: str) -> tuple[Option, ...]:
     """The options of a connector, of sources, sinks and lookups; none if there is no such connector."""
@@ -132,9 +140,18 @@ def options_of(connector: str) -> tuple[Option, ...]:
     return tuple({option.name: option for option in every}.values())
 
 
-def _in_quotes(before: str, begun: str) -> Iterator[Proposal]:
-    """Names of connectors behind `'connector' = '`, of formats behind `'format' = '`, of options elsewhere in WITH (…)."""
+def _in_quotes(before: str, begun: str, statement: str) -> Iterator[Proposal]:
+    """Names of connectors behind `'connector' = '`, of formats behind `'format' = '`, of options elsewhere in WITH (…).
+
+    Behind `METADATA FROM '`: the keys of metadata that the connector of the table has, which is named after them.
+    """
     head = before[: len(before) - len(begun) - 1].rstrip()
+    if _METADATA_FROM.search(head):
+        named = _CONNECTOR.search(statement)
+        if named is not None:
+            keys = [word for written in (False, True) for word in metadata_words(named[1], written=written)]
+            yield from beginning_with(begun, dict(keys).items(), "value")
+        return
     if head.endswith("="):
         option = head[:-1].rstrip()
         if option.endswith("'connector'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -19,12 +20,13 @@ from flowrun.frontend.trees.spec import (
     VariantValue,
 )
 from flowrun.frontend.yaml.declaration.document import DOCUMENT
-from flowrun.frontend.yaml.declaration.vocabulary import REFERENCE
+from flowrun.frontend.yaml.declaration.vocabulary import METADATA_KEY, REFERENCE
 from flowrun.runners.editing.sql_words import (
     columns,
     connector_words,
     format_words,
     function_words,
+    metadata_words,
     option_words,
     shown_columns,
     sql_proposals,
@@ -48,6 +50,7 @@ class Place:
         key: whose value the cursor is in; None: it is where a key begins.
         begun: the part of a word before the cursor.
         siblings: keys of the mapping that stand there already, with the text of their values.
+        outer: the same of the mapping around it.
         value: what stands of the value before the cursor, over all lines of a literal block.
         whole: all of it.
     """
@@ -58,13 +61,14 @@ class Place:
     siblings: Mapping[str, str]
     value: str = ""
     whole: str = ""
+    outer: Mapping[str, str] = field(default_factory=dict)
 
 
 def place_of(text: str, line: int, column: int) -> Place:
     r"""The place of a cursor: 0-based line and column, in code points. Block style by its indentation; one mapping in braces on a line.
 
     >>> place_of("steps:\n  paid:\n    from: or", 2, 12)
-    Place(path=('steps', 'paid'), key='from', begun='or', siblings={'from': 'or'}, value='or', whole='or')
+    Place(path=('steps', 'paid'), key='from', begun='or', siblings={'from': 'or'}, value='or', whole='or', outer={'paid': ''})
     """
     lines = text.split("\n")
     before = lines[line][:column]
@@ -79,11 +83,13 @@ def place_of(text: str, line: int, column: int) -> Place:
     if "{" in before and own is not None:  # `watermark: {column: …`
         inside = _FLOW_KEY.search(before)
         given = dict(re.findall(r"[{,]\s*([\w.-]+)\s*:\s*([^{},]*)", lines[line]))
-        return Place((*path, _plain(own["key"])), None if inside is None else inside["key"], word, given)
+        key = None if inside is None else inside["key"]
+        return Place((*path, _plain(own["key"])), key, word, given, outer=_siblings(lines, line, indent))
     siblings = _siblings(lines, line, indent)
     if own is not None:
         key = _plain(own["key"])
-        return Place(path, key, word, siblings, own["rest"].lstrip(), siblings.get(key, ""))
+        outer = _outer(lines, line, indent)
+        return Place(path, key, word, siblings, own["rest"].lstrip(), siblings.get(key, ""), outer)
     if path and before.lstrip().startswith("- "):  # an item of a list
         at = next(i for i in range(line - 1, -1, -1) if (k := _KEY.match(lines[i])) and len(k["indent"]) < indent)
         found = _KEY.match(lines[at])
@@ -153,6 +159,14 @@ def _siblings(lines: Sequence[str], line: int, indent: int) -> dict[str, str]:
     return found
 
 
+def _outer(lines: Sequence[str], line: int, indent: int) -> dict[str, str]:
+    for at in range(line - 1, -1, -1):
+        key = _KEY.match(lines[at])
+        if key is not None and len(key["indent"]) < indent:
+            return _siblings(lines, at, len(key["indent"]))
+    return {}
+
+
 def _plain(key: str) -> str:
     return key.strip("\"'")
 
@@ -204,6 +218,11 @@ def yaml_proposals(place: Place, nodes: Mapping[str, Schema]) -> Iterator[Propos
     key = key_at(place)
     if place.key == "connector" and key is not None:
         yield from beginning_with(place.begun, connector_words(), "value")
+    elif isinstance(spec, MapValue) and spec.value == METADATA_KEY:
+        written = place.path[0] == "sinks"
+        yield from beginning_with(
+            place.begun, metadata_words(_plain(place.outer.get("connector", "")), written=written), "value"
+        )
     elif place.key == "format" and key is not None:
         yield from beginning_with(place.begun, format_words(), "value")
     elif key is not None:

@@ -67,6 +67,25 @@ def cursor(old: str, new: str) -> tuple[str, int, int]:
         ("      FROM large\n", "      FROM |>\n", ["orders", "large"], []),
         ("      SELECT order_id\n", "      SELECT am|>\n", ["amount"], []),
         ("  joined:\n", "  joined:\n    fi|>\n", ["filter: "], ["connector: "]),
+        ("    schema: {", "    metadata: {at: |>}\n    schema: {", [], ["timestamp", "offset"]),
+        (
+            "    connector: datagen\n",
+            "    connector: kafka\n    metadata:\n      at: |>\n",
+            ["timestamp", "offset", "headers"],
+            ["file.path"],
+        ),
+        (
+            "    connector: datagen\n",
+            "    connector: filesystem\n    metadata: {at: fi|>}\n",
+            ["file.path", "file.name"],
+            ["timestamp"],
+        ),
+        (
+            "  out: {from: totals, connector: blackhole}\n",
+            "  out:\n    from: totals\n    connector: kafka\n    metadata:\n      total: |>\n",
+            ["timestamp", "headers"],
+            ["offset", "partition"],
+        ),
         ("name: orders\n", "name: orders\nset|>\n", ["settings: "], ["sources: "]),
     ],
 )
