@@ -2,8 +2,10 @@
 
 Arrow owns the memory itself; what is pooled is the right to hold it. One global pool for a process, one local pool for a
 result partition and for an input gate: it owns a reserve that nobody else can use (so every writer can always go on) and borrows
-from the global pool up to its limit. What is larger than that is cut by rows; a single row that is larger is charged as what it is,
-as an overdraft. After Apache Flink's `NetworkBufferPool`, `LocalBufferPool` and overdraft buffers.
+from the global pool up to its limit. What is larger than that is cut by rows; a single row that is larger is charged as what it is.
+A writer that began to write while there was room, and has more to write than it knew, may borrow a few slots beyond the limit, its
+overdraft, so that it need not wait in the middle. After Apache Flink's `NetworkBufferPool`, `LocalBufferPool` and overdraft buffers
+(FLIP-227).
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class GlobalBufferPool:
         """Slots that are neither reserved nor borrowed; negative if others have more than is left beside the reserves."""
         return self._free
 
-    def create_local(self, reserved: int, limit: int) -> LocalBufferPool:
-        """A local pool with `reserved` slots of its own that may grow to `limit`.
+    def create_local(self, reserved: int, limit: int, overdraft: int = 0) -> LocalBufferPool:
+        """A local pool with `reserved` slots of its own that may grow to `limit`, and by `overdraft` more where a writer is in the middle.
 
         If others have borrowed what it reserves, nobody borrows any more until as much has come back.
 
@@ -65,7 +67,7 @@ class GlobalBufferPool:
                 )
             self._free -= reserved
             self._reserved += reserved
-            pool = LocalBufferPool(self, reserved, max(limit, reserved))
+            pool = LocalBufferPool(self, reserved, max(limit, reserved), overdraft)
             self._borrowers.append(pool)
             return pool
 
@@ -106,10 +108,11 @@ class GlobalBufferPool:
 class LocalBufferPool:
     """The slots of one result partition or gate. Those are taken by one thread; `recycle` and `cancel` are for any."""
 
-    def __init__(self, parent: GlobalBufferPool, reserved: int, limit: int) -> None:
+    def __init__(self, parent: GlobalBufferPool, reserved: int, limit: int, overdraft: int = 0) -> None:
         self._parent = parent
         self.reserved = reserved
         self.limit = limit
+        self._overdraft = overdraft
         self._condition = threading.Condition(threading.Lock())
         self._borrowed = 0
         self._used = 0
@@ -136,6 +139,19 @@ class LocalBufferPool:
         """
         with self._condition:
             return 0 if self._cancelled else self._try(slots, whole=whole)
+
+    def try_overdraft(self, slots: int) -> bool:
+        """Take `slots` at once, beyond the limit by the overdraft at most; False if there is no room."""
+        with self._condition:
+            if self._cancelled or self._used + slots > self.limit + self._overdraft:
+                return False
+            missing = max(self._used + slots - self.reserved - self._borrowed, 0)
+            if not self._parent.borrow(missing):
+                return False
+            self._borrowed += missing
+            self._used += slots
+            self.peak_used = max(self.peak_used, self._used)
+            return True
 
     def acquire_some(self, slots: int) -> int:
         """Take up to `slots` at once; gives as many as there were."""

@@ -37,6 +37,9 @@ PARTITION_SLOTS = 256
 
 PARTITION_SLOTS_PER_SUBPARTITION = 32
 
+OVERDRAFT_SLOTS = 16
+"""Slots beyond these for a step of a task that has begun and has more to write than was free: it would hold up its timers."""
+
 
 class _Written:
     """A partition and the attempt of its producer."""
@@ -82,7 +85,7 @@ class NetworkEnvironment:
         count = description.subpartitions
         limit = max(PARTITION_SLOTS, PARTITION_SLOTS_PER_SUBPARTITION * count)
         self._release_earlier(description.id)
-        pool = self._pool.create_local(RESERVED_SLOTS_PER_SUBPARTITION * count, limit)
+        pool = self._pool.create_local(RESERVED_SLOTS_PER_SUBPARTITION * count, limit, OVERDRAFT_SLOTS)
         names = [f"{description.id}.{index}" for index in range(count)]
         subpartitions: list[Subpartition] = []
         for index, name in enumerate(names):

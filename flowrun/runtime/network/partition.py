@@ -277,6 +277,8 @@ class ResultPartition:
         taken = self.pool.try_acquire(slots)
         if taken:
             return taken
+        if self.pool.try_overdraft(slots):
+            return slots
         self.flush()
         if self._time is None:
             return self.pool.acquire(slots)

@@ -107,12 +107,35 @@ def test_a_listener_is_called_once_there_is_as_much_room_as_it_asked_for() -> No
     assert calls == [3]
 
 
+def test_an_overdraft_goes_beyond_the_limit_and_not_at_the_cost_of_reserves() -> None:
+    shared = GlobalBufferPool(12)
+    pool = shared.create_local(1, 4, overdraft=3)
+    other = shared.create_local(6, 8)
+    assert pool.try_acquire(4) == 4
+    assert not pool.has_room(1), "no step begins with an overdraft"
+    assert not pool.try_overdraft(4)
+    assert pool.try_overdraft(2)
+    assert (pool.used, shared.free_slots) == (6, 0)
+    assert not pool.try_overdraft(1), "what is left is reserved for another"
+    assert other.try_acquire(6) == 6
+    pool.recycle(1)
+    assert not pool.has_room(1)
+    assert pool.try_acquire(1) == 0
+    pool.recycle(5)
+    assert shared.free_slots == 5
+    pool.cancel()
+    assert not pool.try_overdraft(1)
+
+
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["take", "give", "close"]), st.integers(1, 12)), max_size=60)
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["take", "overdraw", "give", "close"]), st.integers(1, 12)),
+        max_size=60,
+    )
 )
 def test_slots_are_never_lost_or_made_up(steps: list[tuple[int, str, int]]) -> None:
     shared = GlobalBufferPool(24)
-    pools = [shared.create_local(2, 8 + 4 * i) for i in range(3)]
+    pools = [shared.create_local(2, 8 + 4 * i, overdraft=2 * i) for i in range(3)]
     held: list[list[int]] = [[], [], []]
     closed: set[int] = set()
     for index, what, slots in steps:
@@ -122,6 +145,9 @@ def test_slots_are_never_lost_or_made_up(steps: list[tuple[int, str, int]]) -> N
             assert taken or held[index], "an empty pool always lets a batch go"
             if taken:
                 held[index].append(taken)
+        elif what == "overdraw" and index not in closed:
+            if pools[index].try_overdraft(slots):
+                held[index].append(slots)
         elif what == "give" and held[index]:
             pools[index].recycle(held[index].pop())
         elif what == "close":
@@ -129,6 +155,7 @@ def test_slots_are_never_lost_or_made_up(steps: list[tuple[int, str, int]]) -> N
             closed.add(index)
         assert 0 <= shared.free_slots <= 24
         assert all(p.used == sum(h) for p, h in zip(pools, held, strict=True))
+        assert all(p.used <= p.limit + 2 * i for i, p in enumerate(pools))
     for pool, slots_held in zip(pools, held, strict=True):
         for slots in slots_held:
             pool.recycle(slots)

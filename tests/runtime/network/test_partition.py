@@ -56,9 +56,10 @@ class Bench:
         timeout_ms: int,
         waits: bool,
         saturated: Callable[[int], bool] = lambda _: False,
+        overdraft: int = 0,
     ) -> None:
         self.shared = GlobalBufferPool(slots + 10)
-        self.pool: LocalBufferPool = self.shared.create_local(1, slots)
+        self.pool: LocalBufferPool = self.shared.create_local(1, slots, overdraft)
         subpartitions = [PipelinedSubpartition(f"p.{i}", self.pool.recycle) for i in range(channels)]
         self.partition = ResultPartition(
             "p",
@@ -96,9 +97,14 @@ def timers(clock: ManualClock) -> Iterator[TimerThread]:
 @pytest.fixture
 def make(clock: ManualClock, timers: TimerThread) -> Callable[..., Bench]:
     def create(
-        channels: int = 1, slots: int = 16, timeout_ms: int = 100, waits: bool = False, saturated: bool = False
+        channels: int = 1,
+        slots: int = 16,
+        timeout_ms: int = 100,
+        waits: bool = False,
+        saturated: bool = False,
+        overdraft: int = 0,
     ) -> Bench:
-        return Bench(clock, timers, channels, slots, timeout_ms, waits, lambda _: saturated)
+        return Bench(clock, timers, channels, slots, timeout_ms, waits, lambda _: saturated, overdraft)
 
     return create
 
@@ -302,6 +308,22 @@ def test_a_partition_has_room_if_the_largest_of_the_last_writes_would_fit(make: 
     assert bench.pool.used == 6
     assert not bench.partition.is_available, "two are left, and three were needed lately"
     drain(bench.views[0])
+    assert bench.partition.is_available
+
+
+def test_a_writer_in_the_middle_takes_an_overdraft_and_then_has_no_room(make: Callable[..., Bench]) -> None:
+    bench = make(slots=4, overdraft=2)
+    wide = rows(list(range(SLOT_BYTES // 24 - 64)))
+    for _ in range(6):
+        bench.partition.write([(0, wide)])  # nobody reads: it would wait for ever
+    assert bench.pool.used == 6
+    assert not bench.partition.is_available
+    woken: list[int] = []
+    assert bench.partition.listen(lambda: woken.append(1))
+    bench.views[0].poll(1)
+    assert not bench.partition.is_available, "the overdraft is paid back first"
+    drain(bench.views[0])
+    assert woken == [1]
     assert bench.partition.is_available
 
 

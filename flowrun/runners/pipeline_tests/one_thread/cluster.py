@@ -179,5 +179,5 @@ class _SteppedTasks(TaskThreads):
 class _AllTheRoom(GlobalBufferPool):
     """Room for all rows: nobody may wait for a reader that runs on the same thread."""
 
-    def create_local(self, reserved: int, limit: int) -> LocalBufferPool:
+    def create_local(self, reserved: int, limit: int, overdraft: int = 0) -> LocalBufferPool:
         return super().create_local(reserved, _ANY_NUMBER >> 8)
