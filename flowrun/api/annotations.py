@@ -134,8 +134,8 @@ def form_of(annotation: Any) -> Form:
     if issubclass(kind, np.ndarray):
         return Form.NUMPY
     for module, form in (("pandas", Form.PANDAS), ("polars", Form.POLARS)):
-        loaded = sys.modules.get(module)
-        if loaded is not None and issubclass(kind, loaded.Series):
+        series = getattr(sys.modules.get(module), "Series", None)  # another thread may be in the middle of importing it
+        if series is not None and issubclass(kind, series):
             return form
     return Form.VALUE
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from types import ModuleType
 from typing import Annotated, Any, NamedTuple, NewType, NotRequired, TypedDict
 
 import numpy as np
@@ -144,6 +146,12 @@ def test_annotations_without_a_type(annotation: Any, message: str) -> None:
 )
 def test_forms(annotation: Any, form: Form) -> None:
     assert form_of(annotation) is form
+
+
+def test_a_library_that_another_thread_is_importing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, library, ModuleType(library))  # as it is in the middle of an import
+    assert form_of(int) is Form.VALUE
 
 
 @pytest.mark.parametrize(
