@@ -78,6 +78,7 @@ class Thresholds:
         behind_ms: event time that is so far behind another's is held back.
         back_pressured_ms_per_s: who waits for room downstream for so much of a second is back-pressured.
         busy_ms_per_s: who works for so much of a second is busy.
+        saturated_ms_per_s: who works for so much of a second can do no more.
         lagging_records: a source with so many records to be read is behind.
         skewed_rows: of fewer rows nothing is said about how they spread.
         skewed_share: of what one subtask gets beyond its fair share, as a part of what the others should have had.
@@ -90,6 +91,7 @@ class Thresholds:
     behind_ms: int = 5_000
     back_pressured_ms_per_s: float = 500.0
     busy_ms_per_s: float = 700.0
+    saturated_ms_per_s: float = 900.0
     lagging_records: int = 1_000
     skewed_rows: int = 1_000
     skewed_share: float = 0.4

@@ -181,11 +181,11 @@ def bottleneck(view: JobView) -> Iterator[Finding]:
             + (", or see whether the system behind its sink is slow" if sinks else ", or make what it does cheaper"),
         )
         return
-    yield from _busy_chain(view)
+    yield from list(_busy_chains(view)) or _saturated_vertex(view)
 
 
-def _busy_chain(view: JobView) -> Iterator[Finding]:
-    """A source that falls behind because the chain that it heads works all the time."""
+def _busy_chains(view: JobView) -> Iterator[Finding]:
+    """Sources that fall behind because the chain that they head works all the time."""
     for source in view.sources:
         pending = source.total("pendingRecords")
         busiest = max(source.vertex.subtasks, key=lambda s: s.busy_ms_per_s)
@@ -202,6 +202,44 @@ def _busy_chain(view: JobView) -> Iterator[Finding]:
             {"busy_ms_per_s": busiest.busy_ms_per_s, "pending_records": pending, "subtask": busiest.subtask},
             "give the source more subtasks, up to its number of splits, or make what is chained to it cheaper",
         )
+
+
+def _saturated_vertex(view: JobView) -> Iterator[Finding]:
+    """The vertex that works all the time, though nobody waits for room before it: its chain sets the pace of the job."""
+    busiest = {v.status.vertex_id: max(s.busy_ms_per_s for s in v.subtasks) for v in view.details.vertices}
+    vertex_id = max(busiest, key=lambda v: busiest[v])
+    chain = [o for o in view.operators if o.vertex_id == vertex_id]
+    running_ms = chain[0].running_ms(view.now_ms)
+    if busiest[vertex_id] < view.limits.saturated_ms_per_s or running_ms is None or running_ms < view.limits.silent_ms:
+        return
+    came, last = chain[0].records_in, chain[-1]
+    if not came:
+        return
+    inside = next((o for o in chain if _gives_each_row(o) and o.records_in and not o.records_out), None)
+    nothing = inside is not None or (not last.description.is_sink and last.records_out == 0)
+    text = (
+        f"Its busiest subtask works {busiest[vertex_id] / 10:.0f} % of the time, and nothing behind it makes it wait."
+    )
+    text += (
+        f" '{inside.name}' has taken {count_text(inside.records_in)} and given none yet."
+        if inside is not None
+        else f" {count_text(came)} have come to it."
+    )
+    yield Finding(
+        "bottleneck",
+        Severity.SLOWS if nothing else Severity.INFORMS,
+        f"{_quoted(chain[0].vertex)} works all the time: the job is as fast as it is",
+        text,
+        (vertex_id,),
+        chain[0].operator_id if inside is None else inside.operator_id,
+        {"busy_ms_per_s": busiest[vertex_id], "records_in": came},
+        "give it more subtasks, or make what it does for each row cheaper: functions in Python, requests to other systems",
+    )
+
+
+def _gives_each_row(operator: OperatorView) -> bool:
+    """Whether an operator sends each row on as soon as it has computed it."""
+    return operator.description.kind in ("Calc", "PythonFunction") and operator.fact("condition") is None
 
 
 def lagging_sources(view: JobView) -> Iterator[Finding]:

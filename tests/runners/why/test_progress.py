@@ -16,6 +16,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.recovery import RestartSettings
 from flowrun.core.schema import Schema
 from flowrun.errors import StateError
+from flowrun.graph.job_graph import JobGraph
 from flowrun.operators.factories import SinkOperatorFactory
 from flowrun.runners.embedded import start_embedded
 from flowrun.runners.why.finding import Severity, Thresholds
@@ -269,17 +270,7 @@ class SlowWriter(ImmediateWriter):
         time.sleep(0.05)
 
 
-def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
-    text = (
-        ORDERS
-        + """
-    CREATE TABLE s (u STRING, n BIGINT) WITH ('connector' = 'blackhole');
-    INSERT INTO s SELECT user_id, SUM(amount) FROM orders GROUP BY user_id;
-    """
-    )
-    batches = [[order(i * 500 + j, i, f"u{i}-{j}", 1) for j in range(50)] for i in range(200)]
-    settings = {"local_aggregation": "false", "buffer_timeout": "1ms"}
-    graph = job_graph(tmp_path, text, {"orders": {"p0": batches}}, **settings)
+def with_slow_sinks(graph: JobGraph) -> JobGraph:
     vertices = []
     for vertex in graph.vertices:
         operators = [
@@ -293,9 +284,64 @@ def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
             for o in vertex.operators
         ]
         vertices.append(replace(vertex, operators=tuple(operators)))
-    with start_embedded(replace(graph, vertices=tuple(vertices)), network_slots=16) as job:
+    return replace(graph, vertices=tuple(vertices))
+
+
+def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
+    text = (
+        ORDERS
+        + """
+    CREATE TABLE s (u STRING, n BIGINT) WITH ('connector' = 'blackhole');
+    INSERT INTO s SELECT user_id, SUM(amount) FROM orders GROUP BY user_id;
+    """
+    )
+    batches = [[order(i * 500 + j, i, f"u{i}-{j}", 1) for j in range(50)] for i in range(200)]
+    settings = {"local_aggregation": "false", "buffer_timeout": "1ms"}
+    graph = with_slow_sinks(job_graph(tmp_path, text, {"orders": {"p0": batches}}, **settings))
+    with start_embedded(graph, network_slots=16) as job:
         details = until(job, lambda d: any(v.status.max_back_pressured_ms_per_s > 600 for v in d.vertices))
         cause = one(by_kind(findings(details, Thresholds())), "bottleneck")
         job.cancel()
     assert cause.vertices[0] == details.vertices[-1].status.vertex_id
     assert "see whether the system behind its sink is slow" in str(cause.remedy)
+
+
+def test_a_chain_without_exchanges_that_works_all_the_time_is_the_bottleneck(tmp_path: Path) -> None:
+    batches = [[order(i, i)] for i in range(1000)]
+    at_once = replace(AT_ONCE, saturated_ms_per_s=800.0)
+    with start_embedded(with_slow_sinks(job_graph(tmp_path, COPY, {"orders": {"p0": batches}}))) as job:
+        details = until(job, lambda d: d.vertices[0].status.busy_ms_per_s > 850 and records_in(d, "s") > 1)
+        cause = one(by_kind(findings(details, at_once)), "bottleneck")
+        assert "bottleneck" not in by_kind(findings(details, Thresholds())), "it may just have begun"
+        job.cancel()
+    assert cause.severity is Severity.INFORMS, "rows come out, as fast as they can"
+    assert cause.vertices == (details.vertices[0].status.vertex_id,)
+    found = found_in(job_graph(tmp_path, COPY, {"orders": {"p0": batches[:3]}}), {"s": 3}, at_once)
+    assert "bottleneck" not in found, "it waits for rows"
+
+
+WAITING = """
+import time
+from pathlib import Path
+
+
+def waiting(amount: int | None) -> int | None:
+    while not Path(__file__).with_name("go").exists():
+        time.sleep(0.01)
+    return amount
+"""
+
+
+def test_a_function_that_has_given_nothing_yet_is_named_as_what_takes_the_time(tmp_path: Path) -> None:
+    (tmp_path / "own_waiting.py").write_text(WAITING)
+    text = COPY.replace("amount FROM", "waiting(amount) FROM")
+    text = "CREATE FUNCTION waiting AS 'own_waiting.waiting' LANGUAGE PYTHON;" + text
+    graph = job_graph(tmp_path, text, {"orders": {"p0": [[order(1, 1), order(2, 2)]]}})
+    with running(graph) as job:
+        details = until(job, lambda d: d.vertices[0].status.busy_ms_per_s > 950 and records_in(d, "orders") == 2)
+        cause = one(by_kind(findings(details, AT_ONCE)), "bottleneck")
+        (tmp_path / "go").touch()
+        until(job, lambda d: records_in(d, "s") == 2 and d.vertices[0].status.busy_ms_per_s < 800)
+        assert "bottleneck" not in by_kind(findings(job.details(), AT_ONCE))
+    assert cause.severity is Severity.SLOWS
+    assert "'s.select' has taken 2 rows and given none yet" in cause.text
