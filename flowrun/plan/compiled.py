@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
@@ -29,6 +29,11 @@ class Projection:
         wanted = [t.arrow for t in self.schema.types]
         if given != wanted:
             raise ValueError(f"expressions of types {given} do not give columns of types {wanted}")
+
+    @property
+    def unnamed(self) -> Mapping[str, str]:
+        """By name of a column that the user gave none, its expression for people."""
+        return {name: str(e) for name, e in zip(self.schema.names, self.expressions, strict=True) if "$" in name}
 
     def compile(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         """The kernel; raises `DataError` naming the row."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from flowrun.core.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -19,9 +20,13 @@ from flowrun.runtime.job_details import (
     SubtaskDetails,
     VertexDetails,
 )
+from flowrun.runtime.jobmaster.operator_facts import UNNAMED
 from flowrun.runtime.lifecycle import ExecutionState
 
 Gauges = Mapping[str, float | int | None]
+_NAMES = re.compile(r"'[^']*'|[\w$]*\$[\w$]*")
+"""Names that flowrun gave to columns; literals are passed over."""
+_LONGEST_EXPRESSION = 80
 
 
 @record
@@ -52,12 +57,14 @@ class OperatorView:
         vertex: that it is in.
         position: in the vertex's chain, from 0.
         order: in the job, from the sources on.
+        keys: names of its key columns an input, by expressions where the user gave no name.
     """
 
     description: OperatorDescription
     vertex: VertexDetails
     position: int
     order: int
+    keys: tuple[tuple[str, ...], ...] = ()
 
     @property
     def operator_id(self) -> str:
@@ -216,7 +223,11 @@ class JobView:
         self._before: dict[str, frozenset[str]] = {}
         for vertex in details.vertices:
             for position, description in enumerate(vertex.operators):
-                self.operators.append(OperatorView(description, vertex, position, len(self.operators)))
+                keys = tuple(
+                    tuple(self.spelled(name, self._vertices_of_input(vertex.status.vertex_id, side)) for name in names)
+                    for side, names in enumerate(description.key)
+                )
+                self.operators.append(OperatorView(description, vertex, position, len(self.operators), keys))
 
     @property
     def is_over(self) -> bool:
@@ -237,6 +248,33 @@ class JobView:
     def sinks(self) -> list[OperatorView]:
         """Operators that write to the outside."""
         return [o for o in self.operators if o.description.is_sink]
+
+    def spelled(self, text: str, vertices: Collection[str]) -> str:
+        """A text in which columns without a name of the user are called by their expressions.
+
+        Args:
+            text: such as `$3` or `EXPR$0 = 'ann'`.
+            vertices: whose operators may have computed them; the last one that did counts.
+        """
+        if "$" not in text:
+            return text
+        known: dict[str, str] = {}
+        for vertex in (v for v in self.details.vertices if v.status.vertex_id in vertices):
+            for facts in (o.facts for o in vertex.operators):
+                known.update({n.removeprefix(f"{UNNAMED}."): str(e) for n, e in facts.items() if n.startswith(UNNAMED)})
+
+        def expression(match: re.Match[str]) -> str:
+            found = known.get(match[0], match[0])
+            return found if len(found) <= _LONGEST_EXPRESSION else found[: _LONGEST_EXPRESSION - 1] + "…"
+
+        return _NAMES.sub(expression, text)
+
+    def _vertices_of_input(self, vertex_id: str, side: int) -> frozenset[str]:
+        """Vertices that one input comes from, and the vertex itself if it has one only."""
+        inputs = self.inputs(vertex_id)
+        if len({e.input_index for e in inputs}) < 2:
+            return self.before(vertex_id)
+        return frozenset().union(*(self.before(e.source) for e in inputs if e.input_index == side))
 
     def inputs(self, vertex_id: str) -> list[ExchangeDescription]:
         """What a vertex reads."""

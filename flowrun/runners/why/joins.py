@@ -60,7 +60,7 @@ def unmatched_rows(view: JobView) -> Iterator[Finding]:
 
 
 def _nothing_matches(join: OperatorView, rows: tuple[int, int], unmatched: tuple[int, ...], *, later: bool) -> Finding:
-    keys = " = ".join(", ".join(side) for side in join.description.key if side)
+    keys = " = ".join(", ".join(side) for side in join.keys if side)
     condition = join.fact("condition")
     text = (
         f"{count_text(rows[LEFT])} came on the left side and {count_text(rows[RIGHT])} on the right, and no two of them match."

@@ -55,7 +55,7 @@ def null_keys(view: JobView) -> Iterator[Finding]:
             dropped += came - operator.records_out
         if not dropped:
             continue
-        keys = ", ".join(dict.fromkeys(name for side in operator.description.key for name in side))
+        keys = ", ".join(dict.fromkeys(name for side in operator.keys for name in side))
         severity = Severity.BLOCKS if dropped >= came else Severity.LOSES if 2 * dropped >= came else Severity.INFORMS
         name = operator.name.removesuffix(f".{NULL_KEYS}")
         yield Finding(

@@ -236,7 +236,7 @@ def _endings(operator: OperatorView, event_time: int | None, *, failed: bool) ->
         text += f", and event time is at {time_text(reached)} there." if reached is not None else "."
         yield text
     if operator.count(NULL_KEY_RECORDS_DROPPED):
-        keys = ", ".join(dict.fromkeys(k for side in operator.description.key for k in side))
+        keys = ", ".join(dict.fromkeys(k for side in operator.keys for k in side))
         yield f"'{name}' leaves it out, as its key is NULL{f' ({keys})' if keys else ''}."
     if operator.count(NULL_ROWS_DROPPED):
         yield f"Sink '{name}' leaves it out, as a column is NULL that must not be."

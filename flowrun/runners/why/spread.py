@@ -36,7 +36,7 @@ def skewed_keys(view: JobView) -> Iterator[Finding]:
         heavy = [(k, s) for k, s in heavy_keys(view, exchange) if s >= view.limits.heavy_key][:_SHOWN_KEYS]
         busy = subtasks[worst].busy_ms_per_s >= view.limits.busy_ms_per_s
         text = f"Subtask {worst} of {len(rows)} gets {share_text(most, total)} of {count_text(total)}, which are dealt out by"
-        text += f" {_columns(exchange)}."
+        text += f" {view.spelled(_columns(exchange), view.before(exchange.source))}."
         if heavy:
             listed = ", ".join(f"{key} ({share_text(share, 1)})" for key, share in heavy)
             text += f" The heaviest keys of the rows that were looked at: {listed}."
@@ -63,7 +63,8 @@ def heavy_keys(view: JobView, exchange: ExchangeDescription) -> list[tuple[str, 
     for subtask in senders:
         for name, share in subtask.gauges.items():
             if name.startswith(begin) and share is not None:
-                weights[name.removeprefix(begin)] += share * max(subtask.records_out, 1)
+                key = view.spelled(name.removeprefix(begin), view.before(exchange.source))
+                weights[key] += share * max(subtask.records_out, 1)
     every = sum(max(s.records_out, 1) for s in senders)
     return sorted(((key, weight / every) for key, weight in weights.items()), key=lambda k: (-k[1], k[0]))
 
@@ -81,7 +82,7 @@ def growing_state(view: JobView) -> Iterator[Finding]:
             continue
         if rows < view.limits.growing_share * came:
             continue
-        keys = ", ".join(dict.fromkeys(name for side in operator.description.key for name in side))
+        keys = ", ".join(dict.fromkeys(name for side in operator.keys for name in side))
         text = f"It keeps {count_text(rows, 'entry', 'entries')} after {count_text(came)}: about"
         text += f" {rows / came:.1f} for each row that comes, and without a time to live none is ever forgotten."
         trend = _sizes(view, operator)

@@ -23,6 +23,8 @@ _SETTINGS = {
     "time_zone": "time_zone",
 }
 """Field of a spec → the name under which it is told."""
+UNNAMED = "unnamed"
+"""Begins the names under which expressions of columns without a name of the user are told."""
 _STRATEGY = {"delay_ms": "watermark.delay_ms", "idle_timeout_ms": "watermark.idle_timeout_ms"}
 
 
@@ -42,7 +44,8 @@ def operator_facts(recipe: OperatorRecipe) -> dict[str, Setting]:
     `condition` is the text of a filter's, or of a join's beyond its keys; `ttl_ms` how long state lives (0: for ever; of a regular join
     `left_ttl_ms` and `right_ttl_ms`); `window.size_ms` and the like of aligned windows; of sources `bounded`, and `watermark.kind`
     (None: only the source itself says how far time has come); of sinks `delivery`, and,
-    where rows meet that the query tells apart, `sink.key` and `sink.row_key`, or `sink.superseded`.
+    where rows meet that the query tells apart, `sink.key` and `sink.row_key`, or `sink.superseded`; `unnamed.$3` is the expression of a
+    column to which the user gave no name.
 
     >>> from flowrun.operators.factories import CalcFactory
     >>> operator_facts(CalcFactory())
@@ -65,6 +68,8 @@ def _facts(recipe: OperatorRecipe) -> Iterator[tuple[str, Setting]]:
     condition = getattr(getattr(recipe, "condition", None), "text", None)
     if isinstance(condition, str):
         yield "condition", condition
+    for name, text in getattr(getattr(recipe, "projection", None), "unnamed", {}).items():
+        yield f"{UNNAMED}.{name}", text
     assigner = getattr(recipe, "assigner", None)
     for field in fields(assigner) if assigner is not None and hasattr(assigner, "__dataclass_fields__") else ():
         value = getattr(assigner, field.name)

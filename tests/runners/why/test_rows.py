@@ -87,6 +87,14 @@ def test_a_join_of_which_no_rows_match(tmp_path: Path) -> None:
     assert at_end(tmp_path, text, orders=[order(1, 1, "ann")], payments=[payment(1, 1, "ann")]) == {}
 
 
+def test_keys_without_a_name_are_called_by_their_expressions(tmp_path: Path) -> None:
+    joined = PAID.format(kind="", more="").replace("= p.payer", "|| '$1' = LOWER(p.payer)")
+    text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + joined
+    found = at_end(tmp_path, text, orders=[order(1, 1, "ann")], payments=[payment(1, 1, "ANN"), payment(2, 2, None)])
+    assert "They are joined by (user_id || '$1') = LOWER(payer)." in one(found, "join_without_matches").text
+    assert "1 row of 3 (33 %) have NULL in (user_id || '$1'), LOWER(payer)." in one(found, "null_keys").text
+
+
 def test_a_join_with_an_empty_side(tmp_path: Path) -> None:
     text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="", more="")
     cause = one(at_end(tmp_path, text, orders=[order(1, 1)], payments=[]), "join_side_empty")
