@@ -27,7 +27,7 @@ from flowrun.operators.timed.event_rows import (
     LATE_RECORDS_SIDE_OUTPUT,
     NULL_KEY_RECORDS_DROPPED,
 )
-from flowrun.runners.why.finding import Thresholds, time_text
+from flowrun.runners.why.finding import Thresholds, count_text, time_text
 from flowrun.runners.why.isolated import Outcome, ReachedRow, run_isolated, sources_of
 from flowrun.runners.why.job_view import JobView, OperatorView
 from flowrun.state.storage.locate import SnapshotPath
@@ -35,6 +35,8 @@ from flowrun.state.storage.locate import SnapshotPath
 _USER_CODE = frozenset({"AsyncFunction", "CoProcessFunction", "ProcessFunction", "PythonFunction"})
 
 PASSES, ENDS, WAITS, ARRIVES = "passes", "ends", "waits", "arrives"
+_SHOWN_ROWS = 5
+"""Of a sink that gets more rows so many are shown."""
 
 
 @record
@@ -147,10 +149,11 @@ def tell_row(
         clock: processing time.
 
     Raises:
-        PipelineError: the row is none of the source.
+        PipelineError: the row is none of the source, or its event time is not given.
         StateError: the state cannot be read, or the run takes too long.
     """
     batch = _batch(_schema(source), row, _name(source))
+    _check_event_time(source, row)
     event_time = _event_time(source, batch)
     outcome = run_isolated(job_graph, {source.operator_id: batch}, snapshot, clock)
     view = JobView(outcome.details, Thresholds())
@@ -172,6 +175,19 @@ def _batch(schema: Schema, row: Mapping[str, Any], source: str) -> RecordBatch:
     if decoded.bad:
         raise PipelineError.of(f"the row is none of source '{source}': {decoded.bad[0].reason}")
     return RecordBatch(decoded.columns)
+
+
+def _check_event_time(source: ChainedOperator, row: Mapping[str, Any]) -> None:
+    """Raises PipelineError if the column from which the source takes event time is not given, which no row of it could be."""
+    assert isinstance(source.factory, SourceOperatorFactory)
+    strategy = source.factory.strategy
+    if strategy is None or strategy.time is None or strategy.column in row:
+        return
+    if strategy.column in _schema(source).names:
+        raise PipelineError.of(
+            f"the row has no event time: column '{strategy.column}' of source '{_name(source)}' is not given",
+            f'give it as well: what waits and what is late goes by it, e.g. "{strategy.column}": "2024-03-01 08:00:30"',
+        )
 
 
 def _event_time(source: ChainedOperator, batch: RecordBatch) -> int | None:
@@ -196,16 +212,22 @@ def _steps(view: JobView, source_id: str, event_time: int | None, outcome: Outco
         if not is_source and (operator.records_in == 0 or operator.description.is_source):
             continue
         if operator.description.is_sink and operator.name in reached:
-            for row in reached[operator.name]:
-                yield _step(
-                    operator, ARRIVES, f"It reaches sink '{operator.name}' as {row.change}[{_values(row.values)}]."
-                )
+            yield from _arrivals(operator, reached[operator.name])
             continue
         yield from _at(operator, event_time, is_source=is_source, failed=outcome.failure is not None)
     if outcome.failure is not None:
         cause = outcome.failure.__cause__ or outcome.failure
         message = cause.message if isinstance(cause, FlowrunError) else f"{type(cause).__name__}: {cause}"
         yield Step("job", "", None, ENDS, f"The job fails with it: {message}.")
+
+
+def _arrivals(operator: OperatorView, rows: Sequence[ReachedRow]) -> Iterator[Step]:
+    for row in rows[:_SHOWN_ROWS]:
+        yield _step(operator, ARRIVES, f"It reaches sink '{operator.name}' as {row.change}[{_values(row.values)}].")
+    if len(rows) > _SHOWN_ROWS:
+        yield _step(
+            operator, ARRIVES, f"It reaches sink '{operator.name}' as {count_text(len(rows) - _SHOWN_ROWS)} more."
+        )
 
 
 def _step(operator: OperatorView, verdict: str, text: str) -> Step:
@@ -220,6 +242,8 @@ def _at(operator: OperatorView, event_time: int | None, *, is_source: bool, fail
     ended = list(_endings(operator, event_time, failed=failed))
     for text in ended:
         yield _step(operator, ENDS, text)
+    if operator.is_local and operator.records_out:
+        return  # the operator of the same name behind it tells what becomes of the row
     if operator.records_out:
         more = f" as {operator.records_out} rows" if operator.records_out > came else ""
         yield _step(operator, PASSES, f"{'It is read by' if is_source else 'It passes'} '{name}'{more}.")

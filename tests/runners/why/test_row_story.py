@@ -73,6 +73,21 @@ def test_columns_that_are_not_given_are_null(tmp_path: Path) -> None:
     assert told.row["amount"] is None
 
 
+def test_without_the_column_of_its_event_time_a_row_is_not_followed(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="the row has no event time: column 'ts' of source 'orders' is not given"):
+        story(compiled(tmp_path, COPY), {"user_id": "ann"})
+    told = story(compiled(tmp_path, COPY), {**order(7, 1), "ts": None})
+    assert "event time 'ts' must not be NULL" in told.end, "who gives NULL is told what the job does with it"
+
+
+def test_of_many_rows_that_it_becomes_a_few_are_shown(tmp_path: Path) -> None:
+    sources = {"orders": {"p0": []}, "payments": {"q0": [[payment(n, 5, "ann", n) for n in range(40)]]}}
+    snapshot = checkpoint_of(tmp_path, JOIN, sources, {"payments": 40})
+    told = story(check_fits(compiled(tmp_path, JOIN), snapshot), order(3, 20, "ann"), snapshot)
+    assert len([step for step in told.steps if step.verdict == ARRIVES]) == 6
+    assert told.end.endswith("It reaches sink 's' as 35 rows more.")
+
+
 def test_a_window_in_which_it_waits(tmp_path: Path) -> None:
     told = story(compiled(tmp_path, WINDOWS), order(1, 70))
     assert told.steps[-1].verdict == WAITS
@@ -90,6 +105,9 @@ def test_with_the_state_of_a_checkpoint_a_row_may_be_late(tmp_path: Path) -> Non
     late = story(graph, order(3, 20), snapshot)
     assert "It is late for 'totals.aggregate'" in late.end
     assert "its event time is 2024-03-01 00:00:20, and event time is at 2024-03-01 00:03:1" in late.end
+    assert [s.operator for s in late.steps].count("totals.aggregate") == 1, (
+        "what is counted before the exchange does not pass"
+    )
     early = story(graph, order(3, 300), snapshot)
     assert "in window [2024-03-01 00:05:00, 2024-03-01 00:06:00)" in early.end, "not in the window that waits already"
     assert f"checkpoint {snapshot.metadata.checkpoint_id}" in early.unknown[0]
