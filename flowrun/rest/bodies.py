@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
@@ -21,6 +21,8 @@ _DRAIN_S = 2.0
 """So much, and so long, is read of a body that is refused: else its sender would see a broken connection, not the answer."""
 _SILENCE_S = 0.2
 """After which its sender waits for the answer."""
+_SHOWN = 80
+"""So many characters of a wrong value are shown."""
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
@@ -71,4 +73,15 @@ def body_of(data: bytes, kind: type) -> Any:
     try:  # JSON knows no integers: 2.0 is one as well
         return to_kind(whole, kind)
     except msgspec.ValidationError as error:
-        raise Refused(400, f"the body is not what it must be: {error}") from None
+        name = str(error).rpartition("`$.")[2].rstrip("`")
+        meant = _described(kind, name) if name in whole else None
+        wrong = f"'{name}' is {meant}, not {str(whole[name])[:_SHOWN]!r}" if meant is not None else str(error)
+        hint = "GET /v1/openapi.json has the schema of each body"
+        raise Refused(400, f"the body is not what it must be: {wrong}", hint) from None
+
+
+def _described(kind: type, name: str) -> str | None:
+    """What a field of a record is said to be; None: its type says all."""
+    annotated = get_type_hints(kind, include_extras=True)[name]
+    told = (part.description for part in getattr(annotated, "__metadata__", ()) if isinstance(part, msgspec.Meta))
+    return next((text for text in told if text is not None), None)

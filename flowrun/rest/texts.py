@@ -13,7 +13,14 @@ from flowrun.runners.session.messages import JobSubmission
 from flowrun.runtime.job_details import ExchangeDescription, OperatorDescription
 from flowrun.state.checkpoints import ProjectText
 
-FileName = Annotated[str, Meta(pattern=r"^[\w][\w .-]{0,199}\.(sql|yaml|yml)$", max_length=255)]
+FileName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[\w][\w .-]{0,199}\.(sql|yaml|yml)$",
+        max_length=255,
+        description="the name of a file, without folders, that ends in .sql, .yaml or .yml",
+    ),
+]
 PipelineSource = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
 PathText = Annotated[str, Meta(min_length=1, max_length=4_096)]
 Values = Annotated[dict[str, str], Meta(max_length=1_000)]

@@ -9,6 +9,7 @@ import pytest
 
 from flowrun.frontend.pipeline import LoadedPipeline, load_text
 from flowrun.frontend.source_text import SourceText
+from flowrun.rest.bodies import body_of
 from flowrun.rest.compilation import Purpose, compile_elsewhere, compiled_here
 from flowrun.rest.refusals import Refused
 from flowrun.rest.texts import Preview, PreviewRequest, SubmitRequest
@@ -110,6 +111,18 @@ def test_a_job_of_one_process_validates_and_takes_no_other(tmp_path: Path) -> No
         for wrong in ({}, {"text": ""}, {"text": "x", "file": "../x.sql"}, {"text": "x", "file": "x.py"}, {"text": 1}):
             assert api.ask("POST", "/v1/preview", wrong)[0] == 400
         assert api.ask("POST", "/v1/preview", {"text": "x" * 1_100_000})[0] == 413
+
+
+def test_what_is_wrong_with_a_body_is_said_in_words() -> None:
+    with pytest.raises(Refused) as name:
+        body_of(b'{"text": "x", "file": "../x.sql"}', PreviewRequest)
+    assert name.value.failure.error == (
+        "the body is not what it must be: 'file' is the name of a file, without folders, that ends in .sql, .yaml or .yml,"
+        " not '../x.sql'"
+    )
+    with pytest.raises(Refused, match=r"Expected `str`, got `int` - at `\$.text`") as kind:
+        body_of(b'{"text": 1}', PreviewRequest)
+    assert "openapi.json" in str(kind.value.failure.hint)
 
 
 def sampled(text: str, **more: Any) -> Preview:
