@@ -223,9 +223,14 @@ def start_embedded(
         board: where subtasks note what they are doing; None: nobody looks.
 
     Raises:
-        PipelineError: a cluster is given, and what is the cluster's.
+        PipelineError: a cluster is given, and what is the cluster's; or the job has nothing to run.
         StateError: the state to restore from is missing, damaged or does not fit, or the folder of checkpoints cannot be used.
     """
+    if not job_graph.vertices:  # it would never end
+        raise PipelineError.of(
+            f"job '{job_graph.name}' has nothing to run",
+            hint="write rows to a sink; a batch runs on Spark, not as a stream",
+        )
     own: LocalCluster | None = None
     if cluster is None:
         cluster = own = _cluster_for(job_graph, clock or SystemClock(), network_slots, task_slots)

@@ -22,7 +22,7 @@ from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
 from flowrun.plan.nodes import Plan, Sink
 from flowrun.plan.rewrites.traversal import with_sinks
-from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.embedded import start_embedded
 from flowrun.runners.notebook.results import Result, results_of, sampled_results
 from flowrun.runners.notebook.tables import HeldTables
@@ -64,7 +64,7 @@ def sql(
         flowrun.sql("SELECT user_id, SUM(amount) AS total FROM orders GROUP BY user_id", orders=data_frame).pandas()
 
     A query over a source without end goes on until `within` is over, or until it is interrupted (Ctrl-C, the stop button): what it has
-    given by then is its result, with event time at its end.
+    given by then is its result, with event time at its end. After `SET 'execution.runtime-mode' = 'batch'` statements run on Spark.
 
     Args:
         text: one or more statements.
@@ -89,7 +89,10 @@ def sql(
             compiled = session.compile(statement)
             if compiled.runs:
                 results = results_of(compiled.optimised)
-                _run(compiled.job_graph, results, limit, _shower(show))
+                if compiled.is_batch:
+                    _run_as_batch(compiled, results, limit, _shower(show))
+                else:
+                    _run(compiled.job_graph, results, limit, _shower(show))
                 last = next(reversed(results.values()), None)
     finally:
         held.release()
@@ -208,6 +211,25 @@ def _run(job_graph: JobGraph, results: Mapping[str, Result], limit_ms: int | Non
             if over and not stopped:
                 stopped = True
                 job.stop(drain=True)
+
+
+def _run_as_batch(
+    compiled: CompiledPipeline, results: Mapping[str, Result], limit_ms: int | None, show: Show | None
+) -> None:
+    """Run a statement on Spark to its end, which gives its rows there."""
+    from flowrun.runners.spark import SparkOptions, run_batch, run_interruptibly
+
+    if limit_ms is not None:
+        raise PipelineError.of(
+            "`within` ends a stream, and a batch ends by itself",
+            "leave it out, or SET 'execution.runtime-mode' = 'streaming'",
+        )
+    with ExitStack() as stack:
+        for result in results.values():
+            stack.enter_context(listening(result.name, result))
+        run_interruptibly(lambda: run_batch(compiled, SparkOptions()))
+    if show is not None:
+        show(results)
 
 
 def _shower(wanted: bool | None) -> Show | None:
