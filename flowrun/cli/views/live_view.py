@@ -25,6 +25,8 @@ from flowrun.runtime.lifecycle import ExecutionState
 
 _RATE_EVERY_NS = 900_000_000
 _DAY_MS = 86_400_000
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_000
+"""The years 1 to 9999, which times for people can say."""
 _LEAST_NAME = 20
 """Columns that the names of vertices have at least, as long as there are figures that can go."""
 _MOST_NAME = 72
@@ -175,6 +177,9 @@ def _notes(status: JobStatus, now_ms: int | None) -> Table:
     notes.add_column(overflow="fold")
     if status.waits_for is not None:
         notes.add_row("waits for", Text(printable(status.waits_for), "yellow"))
+    reached = [v.watermark for v in status.vertices if v.watermark is not None]
+    if reached:
+        notes.add_row("watermark", Text(f"{_time(min(reached)):%Y-%m-%d %H:%M:%S} UTC in the slowest vertex"))
     if status.checkpoints is not None:
         notes.add_row("checkpoints", _checkpoints(status.checkpoints, now_ms))
         if status.checkpoints.failed:
@@ -207,8 +212,13 @@ def _event_time(vertex: VertexStatus) -> Text:
         return Text()
     if lag < _DAY_MS or vertex.watermark is None:
         return Text(short_duration_text(lag))
-    reached = datetime.fromtimestamp(vertex.watermark / 1000, UTC)
+    reached = _time(vertex.watermark)
     return Text(f"{reached:%Y-%m-%d}\n{reached:%H:%M:%S}")
+
+
+def _time(watermark_ms: int) -> datetime:
+    """A watermark as a time; what no calendar knows is at the end of those that one does."""
+    return datetime.fromtimestamp(min(max(watermark_ms, _FIRST_MS), _LAST_MS) / 1000, UTC)
 
 
 def _tasks(vertex: VertexStatus) -> Text:

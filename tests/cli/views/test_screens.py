@@ -34,12 +34,12 @@ LAST = CheckpointFigures(9, CheckpointKind.CHECKPOINT, "/state/chk-9", 0, 35.4, 
 FAILED = CheckpointsStatus(12, 2, 1, LAST, "the disk is full")
 VERTICES = (
     VertexStatus(
-        "s", "Source: orders -> paid", 2, {E.RUNNING: 2}, records_in=1_500_000, records_out=1_500_000, watermark=0,
+        "s", "Source: orders -> paid", 2, {E.RUNNING: 2}, records_in=1_500_000, records_out=1_500_000, watermark=1_711_962_000_000,
         watermark_lag_ms=5_200, busy_ms_per_s=400.0, idle_ms_per_s=20.0, max_back_pressured_ms_per_s=870.0,
     ),
     VertexStatus(
         "w", "per_minute -> spent.select -> big.filter -> Calc(user_id, total * 1.07 AS total, CASE WHEN a THEN b END)", 4,
-        {E.RUNNING: 3, E.DEPLOYING: 1}, records_in=987_654, records_out=1_234, watermark=5, watermark_lag_ms=83_000,
+        {E.RUNNING: 3, E.DEPLOYING: 1}, records_in=987_654, records_out=1_234, watermark=1_711_961_922_200, watermark_lag_ms=83_000,
         busy_ms_per_s=977.0, max_back_pressured_ms_per_s=210.0,
     ),
     VertexStatus("k", "Sink: out", 1, {E.FINISHED: 1}, records_in=1_234, records_out=1_234),

@@ -164,6 +164,15 @@ def test_data_of_the_past_shows_its_event_time() -> None:
     lines = narrow(status_table(replace(now, vertices=(source,)), {}))
     assert "2024-03-01" in lines[4]
     assert "10:00:05" in lines[5]
+    assert any(line == "watermark  2024-03-01 10:00:05 UTC in the slowest vertex" for line in lines)
+
+
+@pytest.mark.parametrize(("watermark", "text"), [(-(10**17), "1-01-01 00:00:00"), (10**17, "9999-12-31 23:59:59")])
+def test_a_watermark_beyond_the_calendar_is_at_its_end(watermark: int, text: str) -> None:
+    now = status(2, 10)
+    source = replace(now.vertices[0], watermark=watermark, watermark_lag_ms=10**17)
+    lines = narrow(status_table(replace(now, vertices=(source,)), {}))
+    assert any(line.startswith(f"watermark  {text} UTC") for line in lines)
 
 
 def test_the_view_says_that_the_job_is_stopping() -> None:
