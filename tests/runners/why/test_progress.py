@@ -242,6 +242,22 @@ def test_a_checkpoint_that_does_not_come_to_its_end_names_who_is_late(tmp_path: 
     assert "checkpoint_slow" not in by_kind(findings(replace(details, checkpoints=(quick,)), Thresholds()))
 
 
+def test_checkpoints_that_failed_before_others_that_did_not_are_only_told_of(tmp_path: Path) -> None:
+    details = details_of(tmp_path)
+    failed = CheckpointRecord(1, "checkpoint", "failed", 0, 5.0, 1, 0, failure="the disk is full")
+    later = CheckpointRecord(2, "checkpoint", "completed", 9, 5.0, 1, 1)
+    found = by_kind(findings(replace(details, checkpoints=(failed, later)), AT_ONCE))
+    told = one(found, "checkpoints_failed")
+    assert told.severity is Severity.INFORMS
+    assert "number 1: the disk is full." in told.text
+    assert "checkpoints_fail" not in found
+    newest = by_kind(findings(replace(details, checkpoints=(later, replace(failed, checkpoint_id=3))), AT_ONCE))
+    assert "checkpoints_failed" not in newest
+    assert "would go back to the last one that is complete" in one(newest, "checkpoints_fail").text
+    well = by_kind(findings(replace(details, checkpoints=(later,)), AT_ONCE))
+    assert not {"checkpoints_fail", "checkpoints_failed"} & set(well)
+
+
 def test_findings_are_the_same_for_the_same_details_and_the_worst_come_first(tmp_path: Path) -> None:
     details = details_of(tmp_path)
     found = findings(details, AT_ONCE)

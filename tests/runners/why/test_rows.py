@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import orjson
 import pytest
 
 from flowrun.runners.compile import compile_file
@@ -160,6 +161,23 @@ def test_rows_with_null_where_a_sink_takes_none(tmp_path: Path) -> None:
     told = one(at_end(tmp_path, text, orders=orders), "null_rows_dropped")
     assert (told.figures["dropped"], told.severity) == (1, Severity.LOSES)
     assert at_end(tmp_path, text, orders=orders[:1]) == {}
+
+
+def test_changes_that_take_back_rows_which_nobody_knows(tmp_path: Path) -> None:
+    text = """
+    CREATE TABLE changes (u STRING, n BIGINT) WITH ('connector' = 'filesystem', 'path' = '${OUT}', 'format' = 'debezium-json');
+    CREATE TABLE totals (u STRING, n BIGINT, PRIMARY KEY (u) NOT ENFORCED) WITH ('connector' = 'blackhole');
+    INSERT INTO totals SELECT u, SUM(n) FROM changes GROUP BY u;
+    """
+    added = {"before": None, "after": {"u": "ann", "n": 1}, "op": "c"}
+    removed = {"before": {"u": "bob", "n": 1}, "after": None, "op": "d"}
+    (tmp_path / "out").mkdir()
+    changes = tmp_path / "out" / "changes.json"
+    changes.write_bytes(b"\n".join(map(orjson.dumps, [added, removed])))
+    told = one(found_at_end(job_graph(tmp_path, text, {})), "unknown_retractions")
+    assert (told.figures["dropped"], told.severity) == (1, Severity.INFORMS)
+    changes.write_bytes(b"\n".join(map(orjson.dumps, [added, {**removed, "before": {"u": "ann", "n": 1}}])))
+    assert found_at_end(job_graph(tmp_path, text, {})) == {}
 
 
 def test_a_source_whose_rows_break_their_order(tmp_path: Path) -> None:
