@@ -122,6 +122,19 @@ def choose(wanted: str, running: Sequence[ListedJob], where: str = HERE) -> Any:
     raise PipelineError.of(f"no running job has the id or name '{wanted}'", hint)
 
 
+def choose_known(wanted: str, jobs: RunningJobs) -> Any:
+    """The running job that `wanted` names, else the newest of those that have ended and that it names.
+
+    Raises:
+        PipelineError: it names none, or several that run.
+    """
+    named = [j for j in jobs.entries if j.name == wanted or (wanted and j.job_id.startswith(wanted))]
+    over = [j for j in jobs.ended if j.name == wanted] or [
+        j for j in jobs.ended if wanted and j.job_id.startswith(wanted)
+    ]
+    return over[-1] if over and not named else choose(wanted, jobs.entries, jobs.where)
+
+
 def wait_for_answer(
     client: JobControlClient, order: str, clock: Clock, *, doing: str, timeout_ms: float | None
 ) -> Mapping[str, Json]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 
 from flowrun.cli.arguments import all_overrides, compile_options, parse_assignments
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
-from flowrun.cli.running_jobs import choose, running_jobs
+from flowrun.cli.running_jobs import choose_known, running_jobs
 from flowrun.cli.views.figures import SHORT_ID
 from flowrun.cli.views.findings import show
 
@@ -40,8 +40,9 @@ def why(
 ) -> None:
     """Say why nothing comes out of a job, or why it is slow.
 
-    JOB is the name of a running job or the beginning of its id; FILE is a pipeline: its running job, else its last checkpoint and what
-    its text alone says. What keeps rows from coming out is told first.
+    JOB is the name of a running job or the beginning of its id, in a cluster also of one that has ended; FILE is a pipeline: its running
+    job, or the one that failed last in the cluster, else its last checkpoint and what its text alone says. What keeps rows from coming
+    out is told first.
 
     With --row '{"user_id": 7, …}' one row of a source goes through the pipeline's operators, with the state of its last checkpoint; sinks
     are not written to. It is told at which step the row ends, and why.
@@ -63,21 +64,26 @@ def why(
 
 
 def _running(job: str, file: Path | None, cluster: ClusterOptions | None) -> dict[str, Any] | None:
-    """The findings of a running job, with its name, id and file; None: a file was named, and no job of it runs.
+    """The findings of a running job, or of one that its cluster still knows, with its name, id and file; None: no job of a named file runs.
 
     Raises:
         PipelineError: no job has the name or id.
     """
     with running_jobs(cluster) as jobs:
         if file is None:
-            entry = choose(job, jobs.entries, jobs.where)
+            entry = choose_known(job, jobs)
         else:
-            own = [e for e in jobs.entries if e.file and Path(e.file).absolute() == file.absolute()]
+            over = _of_file(file, jobs.ended)[-1:]
+            own = _of_file(file, jobs.entries) or [entry for entry in over if entry.state == "failed"]
             if not own:
                 return None
             entry = own[-1]
         client: Any = jobs.client(entry)
         return {"job_id": entry.job_id, "name": entry.name, "file": entry.file, **client.why()}
+
+
+def _of_file(file: Path, entries: Sequence[Any]) -> list[Any]:
+    return [e for e in entries if e.file and Path(e.file).absolute() == file.absolute()]
 
 
 def _title(found: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.cli.running_jobs import choose, wait_for_answer
+from flowrun.cli.running_jobs import RunningJobs, choose, choose_known, wait_for_answer
 from flowrun.core.clock import ManualClock
 from flowrun.errors import PipelineError, StateError
 from flowrun.runners.control_client import client_of
@@ -151,6 +151,18 @@ def test_a_job_that_is_not_clear_is_asked_for_again(wanted: str, message: str) -
     with pytest.raises(PipelineError) as refused:
         choose(wanted, entries())  # type: ignore[arg-type]
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("gone", "eeee6666"), ("eeee5", "eeee5555"), ("payments", "cccc3333")])
+def test_what_asks_also_those_that_ended_finds_the_newest_unless_one_runs(wanted: str, found: str) -> None:
+    made = [("eeee5555", "gone"), ("eeee6666", "gone"), ("eeee7777", "payments")]
+    ended = [replace(new_entry(i, n, "f", 1, 0), pid=7) for i, n in made]
+    jobs = RunningJobs(entries(), ended, lambda entry: entry, "on a cluster", lambda entry: True)
+    assert choose_known(wanted, jobs).job_id == found
+    with pytest.raises(PipelineError, match="no running job has the id or name 'zzz'"):
+        choose_known("zzz", jobs)
+    with pytest.raises(PipelineError, match="fits 2 running jobs"):
+        choose_known("orders", jobs)
 
 
 def test_waiting_says_so_now_and_then(own_registry: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def failures(view: JobView) -> Iterator[Finding]:
     ended = last.outcome == "failed"
     restarts = status.restarts
     text = f"At last, {last.place}" + (f": {cause.message}." if cause is not None else ".")
-    text += f" {last.why_failed}." if last.why_failed else ""
+    text += f" {last.why_failed[:1].upper()}{last.why_failed[1:]}." if last.why_failed else ""
     if not ended:
         text += f" It began again from the newest checkpoint {count_text(restarts, 'time')}."
         if not any(c.status == COMPLETED for c in view.details.checkpoints):
