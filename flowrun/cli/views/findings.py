@@ -33,7 +33,7 @@ def show(title: str, summary: str, found: Sequence[Mapping[str, Any]], *, as_jso
         click.echo(f"\n{number}. [{mark}] {click.style(safe(finding['title']), bold=True)}")
         click.echo(safe(f"   {finding['text']}"))
         if finding["remedy"]:
-            click.echo(safe(f"   What to do: {finding['remedy']}."))
+            click.echo(safe(f"   What to do: {finding['remedy']}" + ("" if finding["remedy"].endswith("?") else ".")))
 
 
 def safe(text: str) -> str:

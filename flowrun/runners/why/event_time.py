@@ -83,10 +83,10 @@ def _gone_silent(
     view: JobView, source: OperatorView, splits: list[SplitView], waiting: list[OperatorView], silent_ms: int
 ) -> Finding:
     reached = max((s.watermark for s in splits if s.watermark is not None), default=None)
-    names = _names(waiting)
+    who = _waiting(waiting)
     text = f"Its last row came {duration_text(silent_ms)} ago, and event time goes on with rows only. "
-    text += f"It stands at {time_text(reached)}; {names} " if reached is not None else f"There is none yet; {names} "
-    text += "waits for it to go on." if len(waiting) == 1 else "wait for it to go on."
+    text += f"It stands at {time_text(reached)}; " if reached is not None else "There is none yet; "
+    text += f"{who} for it to go on."
     alone = _alone(view, source)
     return Finding(
         "source_silent",
@@ -142,7 +142,7 @@ def _held_by_split(
         "watermark_held_back",
         Severity.BLOCKS,
         f"split '{split.name}' of source '{source.name}' holds event time back",
-        f"{text} So {_names(waiting)} {'waits' if len(waiting) == 1 else 'wait'}.",
+        f"{text} So {_waiting(waiting)}.",
         (source.vertex_id, *dict.fromkeys(o.vertex_id for o in waiting)),
         source.operator_id,
         {
@@ -176,8 +176,8 @@ def _held_by_empty_subtasks(
         f"{'subtask' if len(empty) == 1 else 'subtasks'} {subtasks} of source '{source.name}' hold{'s' if len(empty) == 1 else ''}"
         " event time back: there is nothing to read for it",
         f"The source has {count_text(source.vertex.status.parallelism, 'subtask')} and"
-        f" {count_text(source.total('numSplits'), 'split')}. Subtasks without a split send no watermark, and {_names(waiting)}"
-        f" {'waits' if len(waiting) == 1 else 'wait'} for the slowest.",
+        f" {count_text(source.total('numSplits'), 'split')}. Subtasks without a split send no watermark, and {_waiting(waiting)}"
+        " for the slowest.",
         (source.vertex_id,),
         source.operator_id,
         {"subtasks": subtasks, "splits": source.total("numSplits")},
@@ -205,7 +205,7 @@ def missing_watermarks(view: JobView) -> Iterator[Finding]:
             Severity.BLOCKS,
             f"source '{source.name}' has no watermark",
             f"It has sent {count_text(source.records_out)}, but nothing says how far event time has come."
-            f" {_capital(_names(waiting))} {'waits' if len(waiting) == 1 else 'wait'} for it"
+            f" {_capital(_waiting(waiting))} for it"
             + (" until the source ends." if source.fact("bounded") else " for ever."),
             (source.vertex_id, *dict.fromkeys(o.vertex_id for o in waiting)),
             source.operator_id,
@@ -238,7 +238,7 @@ def held_back_subtasks(view: JobView) -> Iterator[Finding]:
             f"{'subtask' if len(silent) == 1 else 'subtasks'} {subtasks} of '{operator.name}' hold{'s' if len(silent) == 1 else ''}"
             " event time back",
             f"No row has come there, so it has sent no watermark; the others have come to {time_text(max(known))}."
-            f" {_capital(_names(waiting))} {'waits' if len(waiting) == 1 else 'wait'} for the slowest.",
+            f" {_capital(_waiting(waiting))} for the slowest.",
             (operator.vertex_id, *dict.fromkeys(o.vertex_id for o in waiting)),
             operator.operator_id,
             {"subtasks": subtasks, "highest_watermark": max(known)},
@@ -306,8 +306,9 @@ def what_waits(operator: OperatorView, now_ms: int, severity: Severity) -> Findi
 
 def _waits_for_event_time(operator: OperatorView, subtask: SubtaskDetails, due: int, severity: Severity) -> Finding:
     watermark = operator.watermark(subtask)
-    what = _window(operator, due) or "what waits"
-    text = f"The first that comes out is {what}, when event time has reached {time_text(due)}. "
+    window = _window(operator, due)
+    text = f"The first that comes out is {window}," if window is not None else "The first rows come out"
+    text += f" when event time has reached {time_text(due)}. "
     if watermark is None:
         text += "It has no event time yet: no watermark has come."
     else:
@@ -374,9 +375,10 @@ def _gauge_names(operator: OperatorView) -> set[str]:
     return {name for _, gauges in operator.gauges() for name in gauges}
 
 
-def _names(operators: list[OperatorView]) -> str:
+def _waiting(operators: list[OperatorView]) -> str:
+    """Who waits, with the verb: an aggregate before and behind an exchange is one."""
     names = list(dict.fromkeys(f"'{o.name}'" for o in operators))
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{names[0]} waits" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} wait"
 
 
 def _capital(text: str) -> str:

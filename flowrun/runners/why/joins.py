@@ -51,6 +51,8 @@ def unmatched_rows(view: JobView) -> Iterator[Finding]:
             continue
         is_lookup = join.description.kind == "LookupJoin"
         if join.records_out == 0:
+            if _has_open_windows(join) and not all(exact):
+                continue
             yield _nothing_matches(join, rows, exact if any(exact) else early, later=not any(exact))
         elif any(exact):
             told = [LEFT] if is_lookup or join.description.kind == "TemporalJoin" else [LEFT, RIGHT]
@@ -104,6 +106,11 @@ def _many_unmatched(join: OperatorView, rows: tuple[int, int], unmatched: int, s
 
 def _joins(view: JobView) -> list[OperatorView]:
     return [o for o in view.operators if o.description.kind in _KINDS]
+
+
+def _has_open_windows(join: OperatorView) -> bool:
+    """Whether it joins whole windows, and has rows of some that are not over: those have not been looked at."""
+    return join.description.kind == "WindowJoin" and join.next_firing() is not None
 
 
 def _is_timed(join: OperatorView) -> bool:

@@ -105,6 +105,11 @@ def test_the_side_that_sends_no_more_rows_is_blamed_not_the_other(tmp_path: Path
     assert one(found, "waits_for_event_time").figures["due"] == MIDNIGHT + 10_000
 
 
+def test_an_aggregate_before_and_behind_an_exchange_is_one_that_waits(tmp_path: Path) -> None:
+    found = found_in(job_graph(tmp_path, WINDOWS, {"orders": {"p0": [[order(1, 1)]]}}), {"orders": 1})
+    assert one(found, "source_silent").text.endswith("'totals.aggregate' waits for it to go on.")
+
+
 def test_a_source_whose_rows_have_all_come_out_may_be_silent(tmp_path: Path) -> None:
     sources = {"orders": {"p0": [[order(1, 10), order(2, 20)]]}, "rates": {"q0": [[rate(1), rate(100)]]}}
     sources["orders"]["p0"].append([order(3, 30)])

@@ -19,6 +19,7 @@ from tests.runners.why.jobs import (
     Found,
     by_kind,
     found_at_end,
+    found_in,
     job_graph,
     one,
     order,
@@ -116,23 +117,35 @@ def test_an_interval_that_holds_no_rows_of_both(tmp_path: Path, bought: int, blo
         assert found == {}
 
 
+WINDOW_JOIN = (
+    ORDERS
+    + PAYMENTS
+    + SINK
+    + """
+INSERT INTO s SELECT o.id, p.paid FROM
+ (SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) o JOIN
+ (SELECT * FROM TABLE(TUMBLE(TABLE payments, DESCRIPTOR(pts), INTERVAL '1' MINUTE))) p
+ ON o.user_id = p.payer AND o.window_start = p.window_start AND o.window_end = p.window_end;
+"""
+)
+
+
 def test_most_rows_of_a_window_join_without_a_match_are_told_of(tmp_path: Path) -> None:
-    text = (
-        ORDERS
-        + PAYMENTS
-        + SINK
-        + """
-    INSERT INTO s SELECT o.id, p.paid FROM
-     (SELECT * FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) o JOIN
-     (SELECT * FROM TABLE(TUMBLE(TABLE payments, DESCRIPTOR(pts), INTERVAL '1' MINUTE))) p
-     ON o.user_id = p.payer AND o.window_start = p.window_start AND o.window_end = p.window_end;
-    """
-    )
     orders = [order(1, 1, "ann"), order(2, 2, "bob"), order(3, 3, "cem")]
-    told = one(at_end(tmp_path, text, orders=orders, payments=[payment(1, 1)]), "join_unmatched_rows")
+    told = one(at_end(tmp_path, WINDOW_JOIN, orders=orders, payments=[payment(1, 1)]), "join_unmatched_rows")
     assert told.severity is Severity.INFORMS
     assert (told.figures["side"], told.figures["unmatched"], told.figures["records_in"]) == ("left", 2, 3)
-    assert at_end(tmp_path, text, orders=orders[:1], payments=[payment(1, 1)]) == {}
+    assert at_end(tmp_path, WINDOW_JOIN, orders=orders[:1], payments=[payment(1, 1)]) == {}
+
+
+@pytest.mark.parametrize(("first", "told"), [(1, True), (190, False)])
+def test_rows_of_windows_that_are_not_over_are_not_called_unmatched(tmp_path: Path, first: int, told: bool) -> None:
+    sources = {
+        "orders": {"p0": [[order(1, first, "zoe"), order(2, 200)]]},
+        "payments": {"q0": [[payment(1, 1), payment(2, 100)]]},
+    }
+    found = found_in(job_graph(tmp_path, WINDOW_JOIN, sources), {"orders": 2, "payments": 2})
+    assert ("join_without_matches" in found) is told
 
 
 def test_rows_that_fail_and_are_skipped(tmp_path: Path) -> None:
