@@ -207,7 +207,7 @@ for _root in _NUMBERS:
     _EXPLICIT[_root] = frozenset({*_NUMBERS, *_TEXT, TypeRoot.BOOLEAN})
 _EXPLICIT[TypeRoot.INTEGER] |= {TypeRoot.INTERVAL_YEAR_MONTH}
 _EXPLICIT[TypeRoot.BIGINT] |= {TypeRoot.INTERVAL_DAY_TIME, TypeRoot.INTERVAL_YEAR_MONTH}
-_EXPLICIT[TypeRoot.BOOLEAN] = frozenset({*_TEXT, *_INTEGER_ORDER})
+_EXPLICIT[TypeRoot.BOOLEAN] = frozenset({*_TEXT, *_NUMBERS})
 _EXPLICIT[TypeRoot.BINARY] = _EXPLICIT[TypeRoot.VARBINARY] = frozenset({*_TEXT, TypeRoot.BINARY, TypeRoot.VARBINARY})
 _EXPLICIT[TypeRoot.DATE] = frozenset({*_TEXT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 _EXPLICIT[TypeRoot.TIME] = frozenset({*_TEXT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})

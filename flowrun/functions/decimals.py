@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools
 
 _WIDE = 76
+_EXACT_WHOLE, _EXACT_POWER = 2**53, 22
+"""Whole numbers up to the first, and powers of ten up to the second, are exact as doubles."""
 _CONTEXT = decimal.Context(prec=_WIDE + 4)
 
 
@@ -69,6 +72,19 @@ def from_integers(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array,
     if digits + target.scale <= target.precision:
         return pc.cast(array, target), None
     return fit(pc.cast(array, pa.decimal128(19, 0)), target)
+
+
+def to_doubles(array: pa.Array) -> pa.DoubleArray:
+    """Decimals as the nearest doubles. Arrow's own cast is often off by a unit of the last place."""
+    scale = array.type.scale
+    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    low, high = words[::2], words[1::2]
+    exact = (high == low >> 63) & (np.abs(low) <= _EXACT_WHOLE) & (scale <= _EXACT_POWER)
+    # Both are exact as doubles, and IEEE 754 rounds their quotient correctly.
+    nearest = pa.array(low / 10.0 ** min(scale, _EXACT_POWER), mask=to_mask(array.is_null()))
+    if exact.all():
+        return nearest
+    return pc.if_else(pa.array(exact), nearest, pc.cast(pc.cast(array, pa.string()), pa.float64()))
 
 
 def plain_text(array: pa.Array) -> pa.StringArray:

@@ -1,7 +1,7 @@
 """CAST gives what Flink gives; what cannot be converted is an error with value and row, or NULL for TRY_CAST."""
 
 import datetime as dt
-from decimal import Decimal
+from decimal import Context, Decimal
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -58,6 +58,11 @@ CASES = [
     ("BOOLEAN", "INT", [True, False, None], [1, 0, None]),
     ("BOOLEAN", "DECIMAL(5, 2)", [True], [D("1.00")]),
     ("INT", "BOOLEAN", [0, -3, None], [False, True, None]),
+    ("DOUBLE", "BOOLEAN", [0.0, -0.0, 0.5, float("nan"), None], [False, False, True, True, None]),
+    ("FLOAT", "BOOLEAN", [0.0, 1e-30], [False, True]),
+    ("DECIMAL(5, 2)", "BOOLEAN", [D("0.00"), D("0.01"), None], [False, True, None]),
+    ("DECIMAL(20, 5)", "DOUBLE", [D("12.00000"), D("99999.99999"), None], [12.0, 99999.99999, None]),
+    ("DECIMAL(7, 2)", "FLOAT", [D("-99999.99")], [-99999.9921875]),
     # anything to text
     ("BOOLEAN", "STRING", [True, False, None], ["TRUE", "FALSE", None]),
     ("DOUBLE", "STRING", [1.0, 0.1, 1e7, 9999999.5, 1e-3, 9.99e-4, -0.0, 1.5e300, float("nan"), float("-inf")],
@@ -165,6 +170,24 @@ def test_integers_survive_text_and_decimal(values):
     column = pa.array(values, pa.int64())
     assert cast_array(cast_array(column, BIGINT, STRING), STRING, BIGINT).to_pylist() == values
     assert cast_array(cast_array(column, BIGINT, t.decimal(19, 0)), t.decimal(19, 0), BIGINT).to_pylist() == values
+
+
+@given(
+    st.integers(1, 38).flatmap(
+        lambda precision: st.tuples(
+            st.just(precision),
+            st.integers(0, precision),
+            st.lists(st.none() | st.integers(1 - 10**precision, 10**precision - 1)),
+        )
+    )
+)
+def test_decimals_become_the_nearest_doubles(given: tuple[int, int, list[int | None]]):
+    precision, scale, numbers = given
+    values = [None if n is None else D(n).scaleb(-scale, Context(prec=50)) for n in numbers]
+    source = decimal(precision, scale)
+    column = pa.array([None, *values], source.arrow).slice(1)
+    found = cast_array(column, source, DOUBLE).to_pylist()
+    assert found == [None if v is None else float(v) for v in values]
 
 
 def test_what_can_fail_is_known():

@@ -77,7 +77,7 @@ def test_decimal_results_have_flinks_precision_and_scale():
         (STRING, t.varchar(3), True, True),
         (BOOLEAN, INT, False, True),
         (INT, BOOLEAN, False, True),
-        (DOUBLE, BOOLEAN, False, False),
+        (DOUBLE, BOOLEAN, False, True),
         (DATE, t.timestamp(3), True, True),
         (t.timestamp(3), DATE, True, True),
         (INT, t.timestamp(3), False, False),

@@ -20,7 +20,7 @@ from flowrun.functions.casts.numeric import (
     Outcome,
     as_numpy,
     boolean_to_number,
-    integer_to_boolean,
+    number_to_boolean,
     number_to_number,
 )
 from flowrun.functions.casts.parsing import (
@@ -155,8 +155,8 @@ def _kernel(source: DataType, target: DataType) -> Kernel | None:
         return number_to_number
     if source.root is TypeRoot.BOOLEAN and target.is_numeric:
         return boolean_to_number
-    if source.is_integer and target.root is TypeRoot.BOOLEAN:
-        return integer_to_boolean
+    if source.is_numeric and target.root is TypeRoot.BOOLEAN:
+        return number_to_boolean
     if source.is_binary and target.is_binary:
         return _binary_to_binary
     if source.is_temporal and target.is_temporal:

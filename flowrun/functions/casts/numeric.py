@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.functions.decimals import fit, from_integers, null_where, to_mask, widened
+from flowrun.functions.decimals import fit, from_integers, null_where, to_doubles, to_mask, widened
 
 Outcome = tuple[pa.Array, Bools | None]
 """A cast's result, NULL where it failed, and the mask of the rows that failed (None: none did)."""
@@ -43,6 +43,8 @@ def number_to_number(array: pa.Array, source: DataType, target: DataType) -> Out
     if target.is_integer:
         return number_to_integer(array, source, target)
     if target.is_approximate:
+        if source.root is TypeRoot.DECIMAL:
+            array = to_doubles(array)
         result = pc.cast(array, target.arrow, safe=False)
         if target.root is TypeRoot.FLOAT and source.root in (TypeRoot.DOUBLE, TypeRoot.DECIMAL):
             lost = to_mask(pc.is_inf(result))
@@ -88,8 +90,8 @@ def boolean_to_number(array: pa.Array, source: DataType, target: DataType) -> Ou
     return pc.cast(numbers, target.arrow), None
 
 
-def integer_to_boolean(array: pa.Array, source: DataType, target: DataType) -> Outcome:
-    """0 is FALSE, anything else TRUE."""
+def number_to_boolean(array: pa.Array, source: DataType, target: DataType) -> Outcome:
+    """0 is FALSE, anything else TRUE, NaN included."""
     return pc.not_equal(array, pa.scalar(0, array.type)), None
 
 
