@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from flowrun.api.connector import TableDefinition
+from flowrun.api.connector import PushedFilter, TableDefinition
 from flowrun.api.format import ReadRequest, RecordFormat
 from flowrun.api.source import (
     Boundedness,
@@ -42,6 +42,11 @@ class FileSource(FileScan):
     def boundedness(self) -> Boundedness:
         """Unbounded if new files are watched for."""
         return Boundedness.BOUNDED if self.monitor_interval_ms is None else Boundedness.UNBOUNDED
+
+    @property
+    def filters(self) -> tuple[PushedFilter, ...]:
+        """By which files, and parts of them, are left out."""
+        return (*self.request.filters, *self.partition_filters)
 
     @property
     def delivery(self) -> Delivery:

@@ -46,7 +46,7 @@ def _ended_without_rows(view: JobView, source: OperatorView) -> Finding:
         "empty_source",
         Severity.BLOCKS if nothing else Severity.INFORMS,
         f"source '{source.name}' came to its end without a row",
-        "There was nothing to read" + (", and nothing has come out." if nothing else "."),
+        "There was nothing to read" + (", and nothing has come out." if nothing else ".") + _left_out(source),
         (source.vertex_id,),
         source.operator_id,
         {"bad_records": source.count("numRecordsSkipped") + source.count("numRecordsDeadLettered")},
@@ -58,7 +58,7 @@ def _nothing_read(source: OperatorView, running_ms: int) -> Finding:
     bad = source.count("numRecordsSkipped") + source.count("numRecordsDeadLettered")
     figures: dict[str, Figure] = {"running_ms": running_ms, "bad_records": bad}
     pending = source.total("pendingRecords") if "pendingRecords" in _gauge_names(source) else None
-    text = f"It runs for {duration_text(running_ms)} and has sent no row."
+    text = f"It runs for {duration_text(running_ms)} and has sent no row.{_left_out(source)}"
     remedy = "see whether there is something to read: the path, topic or address, and from where on it is read"
     if bad:
         text += f" {count_text(bad, 'record')} could not be read as rows and were left out."
@@ -77,6 +77,14 @@ def _nothing_read(source: OperatorView, running_ms: int) -> Finding:
         figures,
         remedy,
     )
+
+
+def _left_out(source: OperatorView) -> str:
+    """What is said of conditions that the source knows; empty: it knows none."""
+    columns = source.fact("pushed")
+    if columns is None:
+        return ""
+    return f" It leaves out what cannot pass the conditions on {columns} behind it, without reading it: see whether they can be true."
 
 
 def _gone_silent(

@@ -43,7 +43,8 @@ def operator_facts(recipe: OperatorRecipe) -> dict[str, Setting]:
 
     `condition` is the text of a filter's, or of a join's beyond its keys; `ttl_ms` how long state lives (0: for ever; of a regular join
     `left_ttl_ms` and `right_ttl_ms`); `window.size_ms` and the like of aligned windows; of sources `bounded`, and `watermark.kind`
-    (None: only the source itself says how far time has come); of sinks `delivery`, and,
+    (None: only the source itself says how far time has come) and `pushed`,
+    columns by conditions on which the source leaves out what cannot pass; of sinks `delivery`, and,
     where rows meet that the query tells apart, `sink.key` and `sink.row_key`, or `sink.superseded`; `unnamed.$3` is the expression of a
     column to which the user gave no name.
 
@@ -86,6 +87,8 @@ def _of_endpoint(recipe: OperatorRecipe) -> Iterator[tuple[str, Setting]]:
     boundedness = getattr(source, "boundedness", None)  # a table that a join asks has none
     if boundedness is not None:
         yield "bounded", boundedness is Boundedness.BOUNDED
+    if filters := getattr(source, "filters", ()):
+        yield "pushed", ", ".join(dict.fromkeys(f.column for f in filters))
     if strategy is not None:
         yield "watermark.kind", strategy.kind.name.lower() if strategy.generates else None
         for name, told in _STRATEGY.items():

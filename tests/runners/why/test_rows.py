@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flowrun.runners.compile import compile_file
@@ -58,6 +60,22 @@ def test_a_filter_that_lets_nothing_pass(tmp_path: Path) -> None:
     assert told.severity is Severity.INFORMS
     assert told.title.endswith("leaves out 50 % of its rows")
     assert at_end(tmp_path, text, orders=[order(2, 2, amount=9)]) == {}
+
+
+@pytest.mark.parametrize(("kind", "told"), [("BUY", True), ("buy", False)])
+def test_a_condition_by_which_the_source_itself_leaves_out_all_rows(tmp_path: Path, kind: str, told: bool) -> None:
+    (tmp_path / "out").mkdir()
+    pq.write_table(pa.table({"id": [1, 2], "kind": ["buy", "buy"]}), tmp_path / "out" / "a.parquet")
+    text = f"""
+    CREATE TABLE events (id BIGINT, kind STRING) WITH ('connector' = 'filesystem', 'path' = '${{OUT}}', 'format' = 'parquet');
+    CREATE TABLE s (id BIGINT) WITH ('connector' = 'blackhole');
+    INSERT INTO s SELECT id FROM events WHERE kind = '{kind}';
+    """
+    found = found_at_end(job_graph(tmp_path, text, {}))
+    if told:
+        assert "cannot pass the conditions on kind behind it" in one(found, "empty_source").text
+    else:
+        assert found == {}
 
 
 def test_late_rows_are_counted(tmp_path: Path) -> None:
