@@ -35,7 +35,7 @@ def test_a_shell_gives_the_rows_of_a_batch_and_goes_on(
     assert end.value.code == 0, err
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["id"] for row in rows[:3]] == [2, 3, 1]
-    assert rows[-1]["row"]["n"] == 2
+    assert rows[-1]["after"]["n"] == 2
 
 
 @pytest.mark.usefixtures("spark")

@@ -100,7 +100,7 @@ def _run_each(session: SqlSession, statements: Iterable[str], form: str | None) 
 
 
 def _run_as_batch(compiled: CompiledPipeline, form: str | None) -> int:
-    """Run one statement on Spark, which stays for those that follow; gives the exit code."""
+    """Run one statement on Spark; gives the exit code."""
     from flowrun.cli.batch import run_batch_job
     from flowrun.core.optional_pandas import allow_pandas
     from flowrun.spark.session import SparkOptions
