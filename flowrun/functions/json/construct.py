@@ -33,7 +33,7 @@ def jsonable(value: Any, type: DataType) -> Any:
 
     >>> from flowrun.core.types import array, timestamp
     >>> jsonable([datetime.datetime(2024, 3, 1, 9, 58)], array(timestamp(3)))
-    ['2024-03-01T09:58']
+    ['2024-03-01T09:58:00']
     """
     if value is None:
         return None
@@ -60,11 +60,8 @@ def jsonable(value: Any, type: DataType) -> Any:
 
 
 def _iso(value: datetime.datetime | datetime.time) -> str:
-    """Java's ISO form: seconds only if there are any, fractions in groups of three digits."""
-    if value.microsecond:
-        text = value.isoformat(timespec="microseconds")
-        return text.removesuffix("000")
-    return value.isoformat(timespec="seconds" if value.second else "minutes")
+    """Java's ISO_LOCAL_DATE_TIME: seconds, and as many digits of their fraction as are needed."""
+    return value.isoformat(timespec="microseconds").rstrip("0").rstrip(".")
 
 
 def json_text(datum: Datum, type: DataType, rows: int) -> Datum:

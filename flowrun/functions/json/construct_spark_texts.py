@@ -13,13 +13,13 @@ from flowrun.functions.spark_text import is_counted, let, quote_text, quoted, st
 
 _PLAIN = (TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT, TypeRoot.DECIMAL)
 _ESCAPED = quote_text(r'["\\\x00-\x1f]')
-_UNNAMED = r"[\x00-\x07\x0b\x0e-\x1f]"
-"""Control characters without a letter of their own in JSON."""
+_UNNAMED = r"[\x00-\x07\x0b\x0e-\x1f\x{80}-\x{10ffff}]"
+"""Control characters without a letter of their own in JSON, and what is beyond ASCII."""
 _LETTERS = {"\\": "\\\\", '"': '\\"', "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _CLOCK = "HH:mm:ss.SSSSSS"
 _MOMENT = f"yyyy-MM-dd'T'{_CLOCK}"
-_SURPLUS = quote_text(r"(?::00)?\.000000$|000$")
-"""What Java leaves out of times of day: microseconds, and seconds with them, that are 0."""
+_SURPLUS = quote_text(r"\.?0+$")
+"""What is left out of times of day: the zeros at the end of their fraction, and an empty fraction."""
 _VARIABLES = count()
 
 
@@ -177,7 +177,8 @@ def quote_json_text(texts: Sequence[str], types: Sequence[DataType], result: Dat
     for character, escape in _LETTERS.items():
         escaped = f"replace({escaped}, {quote_text(character)}, {quote_text(escape)})"
     runs = f"regexp_extract_all({escaped}, {quote_text(f'{_UNNAMED}|[^{_UNNAMED[1:]}++')}, 0)"
-    run = f"CASE WHEN `$run` RLIKE {quote_text(_UNNAMED)} THEN concat('\\\\u00', lower(hex(`$run`))) ELSE `$run` END"
+    units = "regexp_replace(lower(hex(encode(`$run`, 'UTF-16BE'))), '.{4}', '\\\\\\\\u$0')"
+    run = f"CASE WHEN `$run` RLIKE {quote_text(_UNNAMED)} THEN {units} ELSE `$run` END"
     return _in_quotes(
         f"CASE WHEN {texts[0]} RLIKE {quote_text(_UNNAMED)} THEN array_join(transform({runs}, `$run` -> {run}), '')"
         f" ELSE {escaped} END"

@@ -40,7 +40,7 @@ _EMPTY = object()
 _ERROR = object()
 _FOUND, _IS_EMPTY, _IS_ERROR = 0, 1, 2
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_QUOTABLE = re.compile(r'["\\/\x00-\x1f]')
+_QUOTABLE = re.compile(r'["\\/\x00-\x1f\x80-\U0010ffff]')
 
 
 def _at_path(path: JsonPath, document: Any) -> Any:
@@ -253,12 +253,21 @@ def json_elements(text: str) -> list[str | None] | None:
 
 
 def json_quote(text: str) -> str:
-    r"""A text as a JSON string.
+    r"""A text as a JSON string of ASCII.
 
-    >>> json_quote('a"b/c')
-    '"a\\"b\\/c"'
+    >>> json_quote('a"b/c'), json_quote("ü😀")
+    ('"a\\"b\\/c"', '"\\u00fc\\ud83d\\ude00"')
     """
-    return '"' + _QUOTABLE.sub(lambda m: _ESCAPES.get(m[0]) or f"\\u{ord(m[0]):04x}", text) + '"'
+    return '"' + _QUOTABLE.sub(lambda m: _ESCAPES.get(m[0]) or _units(m[0]), text) + '"'
+
+
+def _units(character: str) -> str:
+    """A character as JSON escapes of its UTF-16 units."""
+    number = ord(character)
+    if number < 0x10000:
+        return f"\\u{number:04x}"
+    number -= 0x10000
+    return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
 
 
 def json_unquote(text: str) -> str:
