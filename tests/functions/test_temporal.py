@@ -84,6 +84,12 @@ def test_extract(unit, expected):
         ("TIMESTAMPDIFF", ("DAY", at("2024-03-02 09:00:00"), MOMENT), 0),
         ("TIMESTAMPDIFF", ("DAY", day("2003-01-02"), day("2003-01-03")), 1),
         ("TIMESTAMPDIFF", ("MONTH", at("2024-01-31 10:00:00"), at("2024-02-29 09:00:00")), 0),
+        # backwards, as Flink 2.3 gave it
+        ("TIMESTAMPDIFF", ("MONTH", at("2024-12-31 12:00:00"), at("2024-05-31 00:00:00")), -8),
+        ("TIMESTAMPDIFF", ("MONTH", at("2024-12-31 00:00:00"), at("2024-05-31 12:00:00")), -7),
+        ("TIMESTAMPDIFF", ("MONTH", at("2023-02-28 12:00:00"), at("2021-02-28 23:59:57")), -24),
+        ("TIMESTAMPDIFF", ("QUARTER", at("2024-12-31 18:00:00"), at("2024-03-31 18:00:01")), -3),
+        ("TIMESTAMPDIFF", ("MONTH", at("2024-06-15 18:00:00"), at("2024-06-15 00:00:00")), -1),
         ("TIMESTAMPDIFF", ("QUARTER", day("2024-01-01"), day("2024-12-31")), 3),
         ("TIMESTAMPDIFF", ("YEAR", day("2024-03-01"), day("2020-03-01")), -4),
         ("DATE_FORMAT", (MOMENT, "yyyy-MM-dd HH:mm"), "2024-03-01 09:58"),

@@ -174,20 +174,23 @@ def add_months(days: DaysArray, months: Int64Array) -> DaysArray:
     return moved
 
 
-def months_between(earlier: Int64Array, later: Int64Array) -> Int64Array:
-    """Whole months from one time to another (ms since the epoch), truncated towards zero.
+def months_between(start: Int64Array, end: Int64Array) -> Int64Array:
+    """Whole months from one time to another (ms since the epoch), as Apache Calcite's `DateTimeUtils.subtractMonths` counts them.
 
-    >>> hour = 3_600_000
-    >>> times = np.array(["2024-01-31", "2024-02-29", "2024-03-30"], "M8[ms]").astype(np.int64)
-    >>> months_between(times[[0, 0, 2]], times[[1, 2, 0]]).tolist()
-    [1, 1, -1]
+    The days are counted, truncated towards zero. If that many months lead from the day of `start` to that of `end`, and the end has the
+    earlier time of day, it is a month less: in both directions, so backwards a part of a month may count as one.
+
+    >>> times = np.array(["2024-01-31", "2024-02-29", "2024-03-30", "2024-01-30T23"], "M8[ms]").astype(np.int64)
+    >>> months_between(times[[0, 0, 2, 2, 3]], times[[1, 2, 0, 3, 2]]).tolist()
+    [1, 1, -1, -2, 1]
     """
-    sign = np.where(later >= earlier, 1, -1)
-    low, high = np.minimum(earlier, later), np.maximum(earlier, later)
-    low_days, high_days = (v.astype("M8[ms]").astype("M8[D]") for v in (low, high))
+    start_days, end_days = (v.astype("M8[ms]").astype("M8[D]") for v in (start, end))
+    sign = np.where(end_days >= start_days, 1, -1)
+    low_days, high_days = np.minimum(start_days, end_days), np.maximum(start_days, end_days)
     months = (high_days.astype("M8[M]") - low_days.astype("M8[M]")).astype(np.int64)
-    reached = add_months(low_days, months).astype("M8[ms]").astype(np.int64) + low % _DAY_MS
-    result: Int64Array = sign * (months - (reached > high))
+    months = sign * (months - (add_months(low_days, months) > high_days))
+    is_short = (add_months(start_days, months) == end_days) & (end % _DAY_MS < start % _DAY_MS)
+    result: Int64Array = months - is_short
     return result
 
 
