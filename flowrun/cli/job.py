@@ -38,7 +38,6 @@ from flowrun.runners.control import ControllableJob
 from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.job_document import document_of
 from flowrun.runners.pipeline_text import functions_folder
-from flowrun.runners.registry import new_token
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.runners.traces import check_traces, traced
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
@@ -407,7 +406,7 @@ def _door(run: JobRun) -> Iterator[Door | None]:
     if run.view.rest is None:
         yield None
         return
-    door = open_door(run.view.rest, new_token())
+    door = open_door(run.view.rest)
     try:
         if not run.view.quiet:
             say_where(door, "the page of this job")

@@ -26,7 +26,7 @@ from flowrun.rest.answering import answer_request
 from flowrun.rest.dispatched import DispatcherJobs
 from flowrun.rest.doors import Door, DoorOptions, open_door
 from flowrun.rest.server import RestServer
-from flowrun.runners.registry import LOOPBACK, new_token
+from flowrun.runners.registry import LOOPBACK
 from flowrun.runners.rest_requests import RestReply
 from flowrun.runners.session.dispatcher import Dispatcher
 from flowrun.runners.session.job_store import JobStore
@@ -179,7 +179,7 @@ def _serving(cluster: SessionCluster, options: DoorOptions | None) -> Iterator[D
         ClusterError: it cannot listen there.
     """
     wanted = DoorOptions(TcpAddress(LOOPBACK, 0)) if options is None else options
-    door = open_door(wanted, new_token())
+    door = open_door(wanted)
     cluster.dispatcher.rest = RestPlace(door.url, None if door.token_file is not None else door.token)
     with RestServer(DispatcherJobs(cluster.dispatcher), (door,)):
         yield door

@@ -41,7 +41,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @record
 class ViewTexts:
-    """`ViewOptions` as texts and numbers; `rest`: address, file of the token, folder of certificates."""
+    """`ViewOptions` as texts and numbers; `rest`: address, file of the token, folder of certificates, token."""
 
     quiet: bool
     log_level: str
@@ -49,17 +49,19 @@ class ViewTexts:
     log_file: str | None
     live: bool | None
     report: str | None
-    rest: tuple[str, str | None, str | None] | None
+    rest: tuple[str, str | None, str | None, str] | None
     stop_savepoint: str | None
     stop_within_ms: int | None
 
 
-def _texts_of(view: ViewOptions) -> ViewTexts:
+def texts_of(view: ViewOptions) -> ViewTexts:
+    """What is shown, for the process of a version."""
+
     def absolute(path: Path | None) -> str | None:
         return None if path is None else str(path.absolute())
 
     door = view.rest
-    rest = None if door is None else (str(door.address), absolute(door.token_file), absolute(door.tls))
+    rest = None if door is None else (str(door.address), absolute(door.token_file), absolute(door.tls), door.token)
     return ViewTexts(
         view.quiet,
         view.log.level,
@@ -73,12 +75,15 @@ def _texts_of(view: ViewOptions) -> ViewTexts:
     )
 
 
-def _door_options(address: str, token_file: str | None, tls: str | None) -> DoorOptions:
+def _door_options(address: str, token_file: str | None, tls: str | None, token: str) -> DoorOptions:
     from flowrun.rest.doors import DoorOptions
     from flowrun.runtime.rpc.address import parse_address
 
     return DoorOptions(
-        parse_address(address), None if token_file is None else Path(token_file), None if tls is None else Path(tls)
+        parse_address(address),
+        None if token_file is None else Path(token_file),
+        None if tls is None else Path(tls),
+        token,
     )
 
 
@@ -207,7 +212,7 @@ class Supervisor:
         return self._signalled
 
     def _run_child(self, role: str, number: int) -> int:
-        given = VersionProcess(os.getpid(), dict(self._secrets.get(number, {})), self._workers, _texts_of(self._view))
+        given = VersionProcess(os.getpid(), dict(self._secrets.get(number, {})), self._workers, texts_of(self._view))
         mine, its = os.pipe()
         command = [sys.executable, "-m", "flowrun", "run-version", self._history.job_folder.uri, role, str(mine)]
         # A group of its own: signals of the terminal come once, from here.

@@ -37,7 +37,7 @@ def _address_here(job: str | None) -> str:
             names = ", ".join(sorted(f"'{entry.name}'" for entry in jobs.entries))
             raise PipelineError.of(f"{len(jobs.entries)} jobs run: {names}", "name one: flowrun ui JOB")
         entry = jobs.entries[0] if job is None and jobs.entries else choose(job or "", jobs.entries, jobs.where)
-        return f"http://{LOOPBACK}:{entry.port}/#token={entry.token}"
+        return f"{entry.page or f'http://{LOOPBACK}:{entry.port}/'}#token={entry.token}"
 
 
 def _address_on(cluster: ClusterOptions, job: str | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.errors import ClusterError
-from flowrun.runners.registry import LOOPBACK
+from flowrun.runners.registry import LOOPBACK, new_token
 from flowrun.runtime.rpc.address import Address, TcpAddress
 
 if TYPE_CHECKING:
@@ -73,11 +73,13 @@ class DoorOptions:
         address: a host and a port; port 0 is any free one.
         token_file: holds the token; it is made if it is not there. None: the token is a new one.
         tls: folder of `cert.pem` and `key.pem`.
+        token: without a file of one: it stays as long as these options do, so that versions of a pipeline have the same.
     """
 
     address: Address
     token_file: Path | None = None
     tls: Path | None = None
+    token: str = field(default_factory=new_token, repr=False)
 
     def check(self) -> TcpAddress:
         """The address, where strangers cannot come in.
@@ -109,19 +111,14 @@ def loopback_door(token: str) -> Door:
     return Door(_listening(TcpAddress(LOOPBACK, 0)), LOOPBACK, token)
 
 
-def open_door(options: DoorOptions, token: str) -> Door:
+def open_door(options: DoorOptions) -> Door:
     """The door that the user asks for.
-
-    Args:
-        options: of the user.
-        token: if there is no file of one.
 
     Raises:
         ClusterError: it would let strangers in, a file cannot be used, or the address is taken.
     """
     address = options.check()
-    if options.token_file is not None:
-        token = read_or_create_token(options.token_file)
+    token = options.token if options.token_file is None else read_or_create_token(options.token_file)
     context = None
     if options.tls is not None:
         from flowrun.runtime.rpc.tls import context_for_browsers  # most processes do without

@@ -82,7 +82,7 @@ def open_endpoint(
     doors: tuple[Door, ...] = ()
     try:
         if door is not None and door.token_file is None:
-            entry = replace(entry, token=door.token)
+            entry = replace(entry, token=door.token, page=door.url)
         doors = (loopback_door(entry.token),)
         entry = replace(entry, port=doors[0].port)
         registry.add(entry)

@@ -46,6 +46,7 @@ class JobEntry:
         port: of its endpoint on 127.0.0.1.
         token: that the endpoint asks for.
         started_ms: epoch ms.
+        page: where the user wants it to be reached with the same token: `http://127.0.0.1:8081/`; empty: at its port.
     """
 
     job_id: str
@@ -57,6 +58,7 @@ class JobEntry:
     port: int
     token: str
     started_ms: int
+    page: str = ""
 
 
 def new_entry(job_id: str, name: str, file: str, port: int, started_ms: int) -> JobEntry:
@@ -234,7 +236,7 @@ def _read(handle: int, name: str) -> JobEntry | None:
         return None
     try:
         values = json.loads(data)
-        entry = JobEntry(**{f.name: values[f.name] for f in fields(JobEntry)})
+        entry = JobEntry(**{f.name: values[f.name] for f in fields(JobEntry) if f.name in values})
     except (ValueError, KeyError, TypeError):
         return None
     known = all(isinstance(getattr(entry, n), t) for t, ns in _KINDS.items() for n in ns)
@@ -262,7 +264,7 @@ def _is_usable(entry: JobEntry) -> bool:
 
 
 _KINDS: Mapping[type, tuple[str, ...]] = {
-    str: ("job_id", "name", "file", "process_start", "host", "token"),
+    str: ("job_id", "name", "file", "process_start", "host", "token", "page"),
     int: ("pid", "port", "started_ms"),
 }
 

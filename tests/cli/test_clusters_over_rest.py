@@ -51,7 +51,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def served(token_file: Path, tmp_path: Path) -> Iterator[Served]:
-    door = open_door(DoorOptions(TcpAddress("127.0.0.1", 0), token_file), "")
+    door = open_door(DoorOptions(TcpAddress("127.0.0.1", 0), token_file))
     job = FakeJob()
     with controlled(job, tmp_path / "other-registry", door=door):
         yield Served(job, door.url, token_file)
@@ -102,7 +102,7 @@ def test_beyond_this_machine_the_authority_of_the_cluster_is_trusted(
 ) -> None:
     folder = make_identity(tmp_path / "server", make_authority(tmp_path / "one"))
     other = make_identity(tmp_path / "client", make_authority(tmp_path / "two"))
-    door = open_door(DoorOptions(TcpAddress("127.0.0.1", 0), token_file, folder), "")
+    door = open_door(DoorOptions(TcpAddress("127.0.0.1", 0), token_file, folder))
     with controlled(FakeJob(), tmp_path / "other-registry", door=door):
         at = ("jobs", "--cluster", door.url, "--token-file", token_file)
         assert "orders" in flowrun(*at, "--tls", folder).out

@@ -8,10 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
+from flowrun.cli.arguments import ViewOptions
+from flowrun.cli.logs import LogOptions
 from flowrun.cli.main import cli
-from flowrun.rest.doors import Door
+from flowrun.cli.supervising import VersionProcess, texts_of
+from flowrun.rest.doors import Door, DoorOptions, open_door
+from flowrun.runtime.rpc.address import TcpAddress
 from tests.end_to_end.conftest import Command
 from tests.rest.asking import Api
 from tests.rest.control_fakes import FakeJob, controlled
@@ -28,6 +33,34 @@ def test_the_address_of_the_only_job_opens_its_page(flowrun: Command, own_regist
         outcome = flowrun("ui")
         assert outcome.out == f"http://127.0.0.1:{endpoint.entry.port}/#token={endpoint.entry.token}\n"
         assert Api.of_page(outcome.out).get("/v1/jobs")["jobs"][0]["name"] == "orders"
+
+
+def test_the_address_is_where_the_user_has_asked_for_the_page(
+    flowrun: Command, own_registry: Path, tmp_path: Path
+) -> None:
+    door = open_door(DoorOptions(TcpAddress("127.0.0.1", 0)))
+    with controlled(FakeJob(), own_registry, door=door) as endpoint:
+        outcome = flowrun("ui")
+        assert outcome.out == f"{door.url}#token={endpoint.entry.token}\n"
+        assert Api.of_page(outcome.out).get("/v1/jobs")["jobs"][0]["name"] == "orders"
+    door = open_door(DoorOptions(TcpAddress("127.0.0.1", 0), tmp_path / "token"))
+    with controlled(FakeJob(), own_registry, door=door) as endpoint:  # whose token is another one
+        assert flowrun("ui").out == f"http://127.0.0.1:{endpoint.entry.port}/#token={endpoint.entry.token}\n"
+
+
+def test_versions_of_a_pipeline_have_the_same_token(tmp_path: Path) -> None:
+    view = ViewOptions(
+        False,
+        LogOptions("info", "text", None),
+        None,
+        None,
+        rest=DoorOptions(TcpAddress("127.0.0.1", 0), None, tmp_path),
+    )
+    sent = msgspec.json.encode(VersionProcess(1, {}, None, texts_of(view)))
+    assert msgspec.json.decode(sent, type=VersionProcess).view_options().rest == view.rest
+    assert view.rest is not None
+    assert view.rest.token not in repr(view)
+    assert view.rest.token != DoorOptions(TcpAddress("127.0.0.1", 0)).token
 
 
 def test_of_several_jobs_one_is_named(flowrun: Command, own_registry: Path) -> None:

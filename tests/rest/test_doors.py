@@ -42,28 +42,28 @@ def test_a_browser_knows_no_unix_sockets() -> None:
 def test_a_token_file_is_made_for_its_owner_only_and_read_again(tmp_path: Path) -> None:
     file = tmp_path / "of" / "token"
     options = DoorOptions(TcpAddress("127.0.0.1", 0), file)
-    first = open_door(options, "x")
+    first = open_door(options)
     assert file.stat().st_mode & 0o777 == 0o600
     assert (first.token, first.token_file) == (file.read_text().strip(), file)
-    second = open_door(options, "y")
+    second = open_door(options)
     assert second.token == first.token
     close_doors((first, second))
     file.chmod(0o644)
     with pytest.raises(ClusterError, match="other users may read"):
-        open_door(options, "z")
+        open_door(options)
     file.chmod(0o600)
     file.write_text("short")
     with pytest.raises(ClusterError, match="has 5 bytes"):
-        open_door(options, "z")
+        open_door(options)
     file.write_text("a token with spaces in it")
     with pytest.raises(ClusterError, match="cannot be a token"):
-        open_door(options, "z")
+        open_door(options)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    taken = open_door(DoorOptions(TcpAddress("127.0.0.1", 0)), "x")
+    taken = open_door(DoorOptions(TcpAddress("127.0.0.1", 0)))
     with pytest.raises(ClusterError, match=f"cannot listen at tcp://127.0.0.1:{taken.port}: Address already in use"):
-        open_door(DoorOptions(TcpAddress("127.0.0.1", taken.port)), "x")
+        open_door(DoorOptions(TcpAddress("127.0.0.1", taken.port)))
     close_doors((taken,))
 
 
@@ -72,7 +72,7 @@ def test_beyond_this_machine_connections_are_encrypted(tmp_path: Path) -> None:
     folder = make_identity(tmp_path / "server", make_authority(tmp_path / "one"))
     (tmp_path / "token").write_text("0123456789abcdef")
     (tmp_path / "token").chmod(0o600)
-    door = open_door(DoorOptions(ANYWHERE, tmp_path / "token", folder), "x")
+    door = open_door(DoorOptions(ANYWHERE, tmp_path / "token", folder))
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.load_verify_locations(folder / "ca.pem")

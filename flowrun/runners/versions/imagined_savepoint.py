@@ -31,7 +31,7 @@ def imagined_savepoint(job_graph: JobGraph, other: JobGraph) -> CheckpointMetada
         kind=CheckpointKind.SAVEPOINT,
         triggered_ms=0,
         completed_ms=0,
-        job_name=job_graph.name,
+        job_name=other.name,  # that a name differs is no matter of state
         lineage="",
         job_folder="",
         flowrun_version="",
