@@ -239,6 +239,23 @@ def test_a_sink_that_cannot_be_read_says_so(flowrun: Command, shop: Shop) -> Non
     assert "connector 'print' is no source" in outcome.err
 
 
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_damaged_file_keeps_those_of_others_from_nobody(flowrun: Command, tmp_path: Path, format: str) -> None:
+    shop = Shop(tmp_path, format)
+    damaged = tmp_path / "dead" / f"part-damaged.{format}"
+    damaged.write_bytes(b'{"id": "a0f5')
+    for words in (("list", shop.file), ("replay", shop.file, "--all")):
+        outcome = flowrun("dead-letters", *words)
+        assert outcome.code == 1
+        assert outcome.err.startswith(f"error: dead letters in '{tmp_path / 'dead'}' cannot be read: "), outcome.err
+        assert str(damaged) in outcome.err
+        assert "move it out of the folder" in outcome.err
+    assert shop.replayed == []
+    damaged.rename(tmp_path / damaged.name)
+    assert len(ids(flowrun, shop)) == 5
+    assert "3 letters replayed" in flowrun("dead-letters", "replay", shop.file, "--all").out
+
+
 DIE = """
 import os, signal, sys
 left = int(sys.argv.pop(1))

@@ -17,7 +17,7 @@ from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
 from flowrun.core.row_errors import DEAD_LETTER_SCHEMA
 from flowrun.core.schema import Schema
-from flowrun.errors import OptionError, PipelineError
+from flowrun.errors import FlowrunError, JobFailedError, OptionError, PipelineError
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
@@ -113,7 +113,18 @@ class LetterStore:
             stack.enter_context(listening(name, taker))
             plan = Plan(f"{self.pipeline}: dead letters", (sink,), settings)
             graph = build_stream_graph(plan.name, lower(plan), graph_settings(settings))
-            run_embedded(build_job_graph(graph))
+            try:
+                run_embedded(build_job_graph(graph))
+            except JobFailedError as error:
+                raise self._cannot_read(error) from error
+
+    def _cannot_read(self, error: JobFailedError) -> JobFailedError:
+        """What to do if letters cannot be read: a damaged file is not to keep those of others from anybody."""
+        cause = error.__cause__
+        message, hint = (cause.message, cause.hint) if isinstance(cause, FlowrunError) else (error.message, error.hint)
+        if self.table.connector == "filesystem":
+            hint = "if a file is damaged, mend it or move it out of the folder: letters of all others are there then"
+        return JobFailedError(f"dead letters in {self.name} cannot be read: {message}", hint=hint)
 
 
 class _Taker:
