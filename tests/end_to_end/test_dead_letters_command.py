@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from flowrun.runners.dead_letters.ledger import LetterLedger
+from flowrun.runners.dead_letters.targets import FileTarget
 from tests.end_to_end.conftest import Command
 from tests.end_to_end.running import json_rows, run_file, written_files
 from tests.end_to_end.test_dead_letter_sinks import POISON, SLOW, lines, pipeline
@@ -237,6 +238,26 @@ def test_a_sink_that_cannot_be_read_says_so(flowrun: Command, shop: Shop) -> Non
     outcome = flowrun("dead-letters", "list", shop.file)
     assert outcome.code == 2
     assert "connector 'print' is no source" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["records", "moved"])
+def test_a_file_that_was_given_its_name_before_a_kill_was_written_wherever_it_is_now(tmp_path: Path, name: str) -> None:
+    target = FileTarget(tmp_path / "records")
+    plan = target.plan("0123456789ab")
+    hidden = Path(plan["hidden"])
+    hidden.write_bytes(b"record\n")
+    (tmp_path / name).hardlink_to(hidden)
+    assert target.took_place(plan)
+    assert not hidden.exists()
+
+
+def test_a_file_of_somebody_else_is_not_that_of_a_replay_that_was_killed(tmp_path: Path) -> None:
+    target = FileTarget(tmp_path / "records")
+    plan = target.plan("0123456789ab")
+    Path(plan["hidden"]).write_bytes(b"record\n")
+    (tmp_path / "records").write_bytes(b"another\n")
+    assert not target.took_place(plan)
+    assert (tmp_path / "records").read_bytes() == b"another\n"
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])

@@ -201,11 +201,11 @@ class FileTarget:
             raise ConnectorError(f"{self._path} cannot be written: {error.strerror or error}") from error
 
     def took_place(self, plan: Mapping[str, Any]) -> bool:
-        """Whether the file has its name; one that was there before has another inode than the hidden one, which is removed."""
+        """Whether the file got its name, wherever it was moved since: the hidden one, which is removed, has a second link then."""
         hidden, path = Path(plan["hidden"]), Path(plan["file"])
         if not hidden.exists():
             return path.exists()
-        linked = path.exists() and path.samefile(hidden)
+        linked = hidden.stat().st_nlink > 1
         hidden.unlink()
         return linked
 
