@@ -243,7 +243,7 @@ class Supervisor:
     def _say_how_to_go_on(self) -> None:
         present = self._history.upgrade()
         if present is not None and present.phase.is_open:
-            say(f"version {present.new} was not accepted; go on with:\n  flowrun apply --continue")
+            say(f"version {present.new} was not accepted; go on with:\n  flowrun apply FILE --continue")
 
     def _say(self, text: str) -> None:
         if not self._view.quiet:

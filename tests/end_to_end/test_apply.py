@@ -116,6 +116,27 @@ def test_versions_that_fail_leave_no_trace_and_healthy_ones_take_over(flowrun: C
 
 
 @pytest.mark.exhaustive
+def test_a_version_of_the_history_comes_back_with_the_modules_that_it_had(flowrun: Command, project: Path) -> None:
+    function = (
+        "import pyarrow as pa\n\n\ndef mark(batch: pa.RecordBatch) -> pa.RecordBatch:\n"
+        "    return batch.append_column('v', pa.array([{}] * len(batch), pa.int32()))\n"
+    )
+    step = 'map: {function: "mine:mark", schema: {id: BIGINT, v: INT}}'
+    (project / "mine.py").write_text(function.format(1))
+    (project / "ids.yaml").write_text(PIPELINE.replace('select: [id, "VERSION AS v"]', step))
+    with running(project):
+        (project / "mine.py").write_text(function.format(2))
+        assert "~ module mine.py" in flowrun(*APPLY).out
+        (project / "mine.py").write_text("what is in the folder now does not matter")
+        back = flowrun("apply", "--to", "ids", "--version", "1", "--yes", "--healthy-for", "200ms")
+        assert (back.code, "~ module mine.py" in back.out) == (0, True), back.out + back.err
+        runs_as(flowrun, 3)
+        listed = json.loads(flowrun("history", "ids", "--json").out)
+        assert [v["outcome"] for v in listed] == ["ran", "accepted", "accepted"]
+    assert versions_of_rows(project) == [1, 2]
+
+
+@pytest.mark.exhaustive
 def test_what_cannot_be_is_said_before_anything_is_stopped(flowrun: Command, project: Path) -> None:
     with running(project):
         same = flowrun(*APPLY)

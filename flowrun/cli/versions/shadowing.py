@@ -32,10 +32,12 @@ def compare_in_shadow(
     new: CompiledPipeline,
     variables: Mapping[str, str],
     record_ms: int,
+    functions_from: Path | None,
 ) -> bool:
     """Run both versions over rows that come now, into files, and show how they differ; gives whether all sinks got the same.
 
-    The running job takes a savepoint, which is deleted afterwards, and goes on.
+    The running job takes a savepoint, which is deleted afterwards, and goes on. `functions_from` is the folder that the new
+    version's modules were imported from; None: that of its text.
 
     Raises:
         PipelineError: the versions cannot be compared so.
@@ -43,14 +45,13 @@ def compare_in_shadow(
         JobFailedError: a version failed.
     """
     modules = modules_of_version(old)
-    if modules.files != modules_of_job(new.text).files:
+    if modules.files != modules_of_job(new.text, functions_from).files:
         raise PipelineError.of(
             "--shadow runs both versions in one process, which cannot have two versions of the modules of their functions",
             "leave --shadow out",
         )
-    before = compile_kept(
-        old.text, {k: v for k, v in variables.items() if k in old.text.withheld}, None, Path(new.text.directory)
-    )
+    withheld = {k: v for k, v in variables.items() if k in old.text.withheld}
+    before = compile_kept(old.text, withheld, None, functions_from or Path(new.text.directory))
     check_can_be_shadowed(before, new)
     clock = SystemClock()
     order = client.place("savepoint", f"{history.savepoints}/shadow")

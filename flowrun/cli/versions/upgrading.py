@@ -112,15 +112,15 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     _check_is_free(history)
     state = newest_state(history.job_folder, entry.name)
     old = running_version(history, state, clock.now_ms())
-    compiled = _compile(request, history, old)
-    plan = plan_upgrade(history, compiled, old, state, clock.now_ms())
+    compiled, modules = _compile(request, history, old)
+    plan = plan_upgrade(history, compiled, old, state, clock.now_ms(), modules)
     _show(plan, compiled, request)
     if plan.comparison.problems_unless(request.allow_non_restored):
         return EXIT_BAD_INPUT
     if plan.is_empty:
         say("nothing differs in meaning: the job goes on as it is")
         return EXIT_OK
-    is_equal = request.shadow_ms is None or _compare_in_shadow(request, client, history, plan, compiled)
+    is_equal = request.shadow_ms is None or _compare_in_shadow(request, client, history, plan, compiled, modules)
     if dry_run or (ask is None and not is_equal):
         return EXIT_OK if is_equal else EXIT_FAILED
     if ask is not None:
@@ -183,17 +183,22 @@ def _compile_file(request: UpgradeRequest, file: Path, rows: Mapping[str, int] |
     return compiled
 
 
-def _compile(request: UpgradeRequest, history: VersionHistory, old: PipelineVersion) -> CompiledPipeline:
-    """The new version, in the folder in which the job was started, with its joins in the order of those that run."""
+def _compile(
+    request: UpgradeRequest, history: VersionHistory, old: PipelineVersion
+) -> tuple[CompiledPipeline, Path | None]:
+    """The new version, in the folder in which the job was started, with its joins in the order of those that run.
+
+    With it comes the folder of its modules; None: they are beside its file.
+    """
     file = None if request.file is None else _seen_from(old.text.working_directory, request.file)
     go_to_working_directory(old.text, quiet=False)
     if file is not None:
-        return _compile_file(request, file, old.text.table_rows or None)
+        return _compile_file(request, file, old.text.table_rows or None), None
     assert request.number is not None
     version = history.version(request.number)
     files = modules_of_version(version)
-    modules = users_cache().lay_out(files.files, files.read_file)
-    return compile_kept(version.text, request.variables, request.overrides, Path(modules))
+    modules = Path(users_cache().lay_out(files.files, files.read_file))
+    return compile_kept(version.text, request.variables, request.overrides, modules), modules
 
 
 def _seen_from(folder: str, file: Path) -> Path:
@@ -235,7 +240,7 @@ def _check_is_free(history: VersionHistory) -> None:
     if present is not None and present.phase.is_open:
         raise StateError(
             f"an apply of version {present.new} is under way, or was interrupted: {present.phase.value}",
-            hint="wait until it is done, or finish or undo it: flowrun apply --continue",
+            hint="wait until it is done, or finish or undo it: flowrun apply FILE --continue",
         )
 
 
@@ -264,11 +269,12 @@ def _compare_in_shadow(
     history: VersionHistory,
     plan: UpgradePlan,
     compiled: CompiledPipeline,
+    modules: Path | None,
 ) -> bool:
     from flowrun.cli.versions.shadowing import compare_in_shadow
 
     assert request.shadow_ms is not None
-    return compare_in_shadow(client, history, plan.old, compiled, request.variables, request.shadow_ms)
+    return compare_in_shadow(client, history, plan.old, compiled, request.variables, request.shadow_ms, modules)
 
 
 def _begin(request: UpgradeRequest, history: VersionHistory, client: JobControlClient, plan: UpgradePlan) -> Upgrade:
@@ -350,7 +356,7 @@ def _stop_again(history: VersionHistory, begun: Upgrade, client: JobControlClien
         if clock.monotonic_ns() / 1e6 > until_ms:
             raise StateError(
                 f"'{client.entry.name}' has not stopped within {format_duration(_PATIENCE_MS)}",
-                hint="see flowrun jobs; then go on with: flowrun apply --continue",
+                hint="see flowrun jobs; then go on with: flowrun apply FILE --continue",
             )
         if not _is_there(client):
             return

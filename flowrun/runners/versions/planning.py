@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from flowrun.core.record import record
 from flowrun.errors import PipelineError, StateError
@@ -82,7 +83,12 @@ def _is_same_text(one: PipelineText, other: PipelineText) -> bool:
 
 
 def plan_upgrade(
-    history: VersionHistory, compiled: CompiledPipeline, old: PipelineVersion, state: CheckpointMetadata, now_ms: int
+    history: VersionHistory,
+    compiled: CompiledPipeline,
+    old: PipelineVersion,
+    state: CheckpointMetadata,
+    now_ms: int,
+    functions_from: Path | None = None,
 ) -> UpgradePlan:
     """What it would mean if a compiled pipeline took the place of the one that runs.
 
@@ -92,12 +98,13 @@ def plan_upgrade(
         old: the version that runs.
         state: its newest checkpoint.
         now_ms: epoch ms.
+        functions_from: the folder that the new version's modules were imported from; None: that of its text.
 
     Raises:
         PipelineError: the new version cannot be one of that job.
     """
     _check_may_follow(history.job_folder, compiled, state)
-    files = modules_in_cache(compiled, None)
+    files = modules_in_cache(compiled, functions_from)
     new = version_of(compiled, now_ms, files=files, outcome=Outcome.TRIAL)
     differences = None
     if old.plan is not None and new.plan is not None:

@@ -149,5 +149,5 @@ def end_going_back(history: VersionHistory, upgrade: Upgrade, failure: str | Non
     if failure is None:
         return history.write_upgrade(replace(present, phase=Phase.WENT_BACK))
     reason = f"{present.reason}; and version {present.old} did not come up again: {failure}"
-    hint = "see to what it says, then: flowrun apply --continue"
+    hint = "see to what it says, then: flowrun apply FILE --continue"
     return history.write_upgrade(replace(present, phase=Phase.FAILED, reason=reason, hint=hint))
