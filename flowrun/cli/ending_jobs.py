@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from flowrun.cli.arguments import StopOptions
 from flowrun.cli.console import say
+from flowrun.cli.views.figures import spelled_state
 from flowrun.errors import ClusterError, FlowrunError, StateError
 from flowrun.runners.control_client import JobClient
 from flowrun.runners.rest_requests import RestRequests
@@ -50,7 +51,7 @@ class EndWatch:
                 say(f"'{job.name}' failed: {getattr(error, 'message', error)}{hint}")
             elif not self._quiet:
                 stopped_at = None if progress.result is None else progress.result.stopped_at
-                say(f"'{job.name}' {job.state if stopped_at is None else f'stopped at {stopped_at}'}")
+                say(f"'{job.name}' {spelled_state(job.state) if stopped_at is None else f'stopped at {stopped_at}'}")
 
 
 def stop_jobs(

@@ -27,7 +27,7 @@ from flowrun.cli.logs import LogOptions
 from flowrun.core.record import record
 from flowrun.runners.registry import JobRegistry, process_start
 from flowrun.runners.versions.history import VersionHistory
-from flowrun.runners.versions.records import Phase, Upgrade
+from flowrun.runners.versions.records import Phase, Upgrade, first_line
 from flowrun.runners.versions.trial import begin_going_back, end_going_back
 from flowrun.state.storage.state_path import resolve
 from flowrun.state.storage.stop_note import read_stop_note
@@ -196,7 +196,7 @@ class Supervisor:
                 return code
             return EXIT_INTERRUPTED if self._is_left_by_user(code) else code
         if upgrade.phase is Phase.GOING_BACK:
-            say(f"version {upgrade.new} is not healthy: {upgrade.reason}")
+            say(f"version {upgrade.new} is not healthy: {first_line(upgrade.reason)}")
             self._say(f"going back to version {upgrade.old}")
             code = self._run_child(OLD, upgrade.old)
             if not self._signalled:

@@ -72,11 +72,14 @@ def test_each_job_is_asked_once_and_says_where_it_stopped(capsys: pytest.Capture
     cluster = Cluster(Job("a", stopped_at="/saved/a-1"), Job("b", becomes="failed"), Job("old", "finished"))
     watch = EndWatch(cluster, quiet=False, known=["old"])
     assert stop_jobs(cluster, StopOptions("/saved", 60_000), quiet=False) == ()
+    cluster.jobs["c"] = Job("c", "canceled")
     watch.look()
     watch.look()
     assert cluster.jobs["a"].asked == cluster.jobs["b"].asked == (("stop", "/saved"),)
     said = capsys.readouterr().err
-    assert said == ("stopping: each job with a savepoint\n'a' stopped at /saved/a-1\n'b' failed: no space; make room\n")
+    assert said == (
+        "stopping: each job with a savepoint\n'a' stopped at /saved/a-1\n'b' failed: no space; make room\n'c' cancelled\n"
+    )
     assert watch.has_failures
 
 

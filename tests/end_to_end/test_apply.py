@@ -155,6 +155,7 @@ def test_what_cannot_be_is_said_before_anything_is_stopped(flowrun: Command, pro
         moved = flowrun(*APPLY)
         assert moved.code == 2
         assert "keeps its state in" in moved.err
+        assert "(in SQL: SET 'pipeline.name' = 'ids')" in moved.err
         runs_as(flowrun, 1)
     assert versions_of_rows(project) == [1]
     nobody = flowrun(*APPLY)

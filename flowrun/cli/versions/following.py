@@ -12,7 +12,7 @@ from flowrun.cli.supervising import Supervisor, ended_with, hand_over, is_alive,
 from flowrun.core.clock import Clock
 from flowrun.errors import StateError
 from flowrun.runners.versions.history import VersionHistory
-from flowrun.runners.versions.records import Phase, Upgrade
+from flowrun.runners.versions.records import Phase, Upgrade, first_line
 from flowrun.runners.versions.trial import begin_going_back
 
 _LOOK_MS = 200
@@ -49,7 +49,9 @@ def _say_phase(upgrade: Upgrade) -> None:
             say(f"version {upgrade.old} has stopped with savepoint {upgrade.savepoint}")
             say(f"version {upgrade.new} is on trial")
         case Phase.GOING_BACK:
-            say(f"version {upgrade.new} is not healthy: {upgrade.reason}; going back to version {upgrade.old}")
+            say(
+                f"version {upgrade.new} is not healthy: {first_line(upgrade.reason)}; going back to version {upgrade.old}"
+            )
         case _:
             return
 

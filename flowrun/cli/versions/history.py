@@ -83,12 +83,13 @@ def without_secrets(text: str) -> str:
 def _show(found: VersionHistory) -> None:
     from flowrun.cli.console import say
     from flowrun.cli.views.tables import show_table, utc_text
+    from flowrun.runners.versions.records import first_line
 
     rows = [
         [
             str(v.number),
             utc_text(v.began_ms),
-            v.outcome.value + (f": {v.reason}" if v.reason else ""),
+            v.outcome.value + (f": {first_line(v.reason)}" if v.reason else ""),
             v.text.file_name,
             v.restored_from or "",
         ]

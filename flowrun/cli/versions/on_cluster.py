@@ -15,7 +15,7 @@ from flowrun.runners.session.client import ClusterClient
 from flowrun.runners.session.messages import JobSubmission
 from flowrun.runners.versions.history import VersionHistory
 from flowrun.runners.versions.making import modules_of_version
-from flowrun.runners.versions.records import Phase, PipelineVersion, Upgrade
+from flowrun.runners.versions.records import Phase, PipelineVersion, Upgrade, first_line
 from flowrun.runners.versions.trial import begin_going_back, end_going_back
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.lifecycle import JobState
@@ -88,7 +88,7 @@ class _Steps:
     def _go_back(self, upgrade: Upgrade) -> Upgrade:
         if upgrade.phase is Phase.FAILED:
             upgrade = self._history.write_upgrade(replace(upgrade, phase=Phase.GOING_BACK, hint=None))
-        say(f"version {upgrade.new} is not healthy: {upgrade.reason}; going back to version {upgrade.old}")
+        say(f"version {upgrade.new} is not healthy: {first_line(upgrade.reason)}; going back to version {upgrade.old}")
         try:
             job_id = self._running() or self._submit(upgrade, upgrade.old, self._history.version(upgrade.old))
         except FlowrunError as error:

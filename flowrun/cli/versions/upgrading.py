@@ -148,7 +148,13 @@ def continue_upgrade(request: UpgradeRequest, stack: ExitStack) -> int:
     found = history.upgrade()
     if found is None or not (found.phase.is_open or (found.phase is Phase.FAILED and not running)):
         what = "" if found is None else f": the last one is over ({found.phase.value})"
-        raise PipelineError.of(f"there is no apply of '{name}' to go on with{what}", "flowrun history lists versions")
+        where = "" if running else f" in '{history.job_folder}'"
+        hint = "flowrun history lists versions"
+        if request.file is None and not running:
+            hint = (
+                f"'{name}' does not run: name its FILE, which says where its state is; flowrun history lists versions"
+            )
+        raise PipelineError.of(f"there is no apply of '{name}' to go on with{where}{what}", hint)
     names = {n for number in (found.old, found.new) for n in history.version(number).text.withheld}
     secrets = {n: v for n, v in request.variables.items() if n in names}
     for value in secrets.values():

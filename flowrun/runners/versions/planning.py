@@ -128,5 +128,6 @@ def _check_may_follow(job_folder: StatePath, compiled: CompiledPipeline, state: 
     if folder.uri != job_folder.uri:
         raise PipelineError.of(
             f"the new version keeps its state in '{folder}', the one that runs ('{state.job_name}') in '{job_folder}'",
-            "give it the same name and settings.checkpoint.dir; to move, stop the job with a savepoint and resume from that",
+            f"give it the same name (in SQL: SET 'pipeline.name' = '{state.job_name}') and settings.checkpoint.dir; to move, stop the job "
+            "with a savepoint and resume from that",
         )

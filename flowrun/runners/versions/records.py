@@ -87,6 +87,15 @@ class PipelineVersion:
         )
 
 
+def first_line(reason: str | None) -> str:
+    r"""A reason where there is room for one line.
+
+    >>> first_line("orders.sql:1:2: error: no such column\n  SELECT x")
+    'orders.sql:1:2: error: no such column'
+    """
+    return (reason or "").partition("\n")[0]
+
+
 class Phase(Enum):
     """How far an upgrade is."""
 

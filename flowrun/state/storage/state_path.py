@@ -239,8 +239,11 @@ def _make_local_folder(path: str, mode: int) -> None:
         try:
             os.mkdir(folder, mode)
         except FileExistsError:
-            if not os.path.isdir(folder):
+            if os.path.isdir(folder):
+                continue
+            if folder == missing[0]:
                 raise
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
 
 
 @contextmanager

@@ -67,12 +67,17 @@ def test_history_of_a_job_that_does_not_run(flowrun: Command, files: Path) -> No
     history = VersionHistory(resolve(str(files / "state" / "old")))
     text = PipelineText("old.sql", "'password' = 'hunter2', 'url' = 'jdbc:postgresql://ada:s3cr3t@h/x'\n", str(files))
     history.add(PipelineVersion(0, text, "a=1", 1_000, {"name": "old", "nodes": []}))
-    history.add(PipelineVersion(0, text, "a=2", 2_000, None, outcome=Outcome.REJECTED, reason="it\x1b[31m failed"))
+    history.add(
+        PipelineVersion(
+            0, text, "a=2", 2_000, None, outcome=Outcome.REJECTED, reason="it\x1b[31m failed\n  at its third line"
+        )
+    )
     shown = flowrun("history", "old", "--state", "state")
     assert shown.code == 0, shown.err
     assert [line.split()[0] for line in shown.out.splitlines()] == ["VERSION", "1", "2"]
     assert "1970-01-01 00:00:01Z" in shown.out
     assert "\x1b" not in shown.out
+    assert "third line" not in shown.out, "one line is one version"
     printed = flowrun("history", "old", "--state", "state", "--text", "1").out
     assert ("hunter2" in printed, "s3cr3t" in printed, "'password' = ***" in printed) == (False, False, True)
     assert json.loads(flowrun("history", "old", "--state", "state", "--plan", "1").out)["name"] == "old"
@@ -108,7 +113,8 @@ def test_secrets_in_texts_are_masked(text: str) -> None:
         (("apply", "nowhere.sql"), "nowhere.sql"),
         (("apply", "job.py"), "is a program: only pipelines"),
         (("apply", "old.sql", "--yes"), "no job of yours runs on this machine"),
-        (("apply", "old.sql", "--continue"), "there is no apply of 'old' to go on with"),
+        (("apply", "old.sql", "--continue"), "there is no apply of 'old' to go on with in '"),
+        (("apply", "--to", "old", "--continue"), "'old' does not run: name its FILE, which says where its state is"),
     ],
 )
 def test_apply_says_what_is_wrong(flowrun: Command, files: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -133,6 +133,16 @@ def test_where_no_number_was_noted_the_highest_is_0(tmp_path: Path) -> None:
         lock.release()
 
 
+@pytest.mark.parametrize("below", ["file/new", "file/new/newer"])
+def test_a_folder_below_a_file_cannot_be_made(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="Not a directory") as raised:
+        resolve(str(tmp_path / below)).make_folder()
+    assert raised.value.hint == "a part of the path is a file: remove it, or name another folder"
+    with pytest.raises(StateError, match="File exists"):
+        resolve(str(tmp_path / "file")).make_folder()
+
+
 @pytest.mark.parametrize(
     ("content", "highest"), [('{"highest": 7}', 7), ("{}", 0), ('{"highest": 7', None), (None, None)]
 )
