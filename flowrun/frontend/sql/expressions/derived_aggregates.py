@@ -1,8 +1,8 @@
 """Aggregates that are expressions over other aggregates: variances of exact numbers, JSON_ARRAYAGG, JSON_OBJECTAGG, and
 APPROX_COUNT_DISTINCT, which is exact: COUNT(DISTINCT value).
 
-Variances follow Apache Flink, which rewrites them (Calcite's `AggregateReduceFunctionsRule`) in the type of the result: of integers every
-division truncates, of decimals every step has the scale of the result. Of approximate numbers they are aggregates of their own.
+Variances have the types that Apache Flink gives them. Those of integers are exact until the last division, and are truncated then; of
+decimals every step has the scale of the result. Of approximate numbers they are aggregates of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from flowrun.core.types import BIGINT, STRING, DataType, decimal
+from flowrun.core.types import BIGINT, DOUBLE, STRING, DataType, decimal
 from flowrun.frontend.sql.expressions.aggregate_calls import is_star, typed_call, written_arguments
 from flowrun.frontend.sql.expressions.binder import ExpressionBinder
 from flowrun.functions.registry import aggregate
@@ -117,6 +117,8 @@ class _Calls:
 def _spread(calls: _Calls, argument: Expression, *, sample: bool, root: bool) -> Expression:
     """(Σx² − (Σx)² / n) / n, or / (n − 1); or its root: each step in the type of the result."""
     type = calls.aggregate("AVG", argument).type
+    if type.is_integer:
+        return _spread_of_integers(calls, argument, type, sample=sample, root=root)
     value = calls.cast(argument, type)
     squares = calls.aggregate("SUM", calls.apply("*", value, value))
     total, count = calls.aggregate("SUM", value), calls.aggregate("COUNT", value)
@@ -124,6 +126,25 @@ def _spread(calls: _Calls, argument: Expression, *, sample: bool, root: bool) ->
     spread = calls.apply("-", squares, calls.apply("/", calls.apply("*", total, total), several))
     divisor = _unless(calls, count, 1, calls.apply("-", count, Literal(BIGINT, 1))) if sample else several
     variance = calls.apply("/", spread, divisor)
+    return calls.cast(calls.apply("POWER", variance, _HALF) if root else variance, type)
+
+
+def _spread_of_integers(calls: _Calls, argument: Expression, type: DataType, *, sample: bool, root: bool) -> Expression:
+    """The same of integers, in whole numbers of 38 digits as far as they are whole.
+
+    With a whole number m near the mean, and r = Σx − m n, Σx² − (Σx)² / n is Σx² − m (Σx + r) − r² / n: no term is much larger than Σx².
+    """
+    value = calls.cast(argument, decimal(19 if type == BIGINT else 10, 0))
+    squares = calls.aggregate("SUM", calls.apply("*", value, value))
+    total, count = calls.aggregate("SUM", value), calls.aggregate("COUNT", value)
+    several = _unless(calls, count, 0, count)
+    near = calls.cast(calls.apply("/", total, several), decimal(38, 0))
+    rest = calls.apply("-", total, calls.apply("*", near, several))
+    whole = calls.apply("-", squares, calls.apply("*", near, calls.apply("+", total, rest)))
+    fraction = calls.apply("/", calls.cast(calls.apply("*", rest, rest), DOUBLE), calls.cast(several, DOUBLE))
+    spread = calls.apply("-", calls.cast(whole, DOUBLE), fraction)
+    divisor = _unless(calls, count, 1, calls.apply("-", count, Literal(BIGINT, 1))) if sample else several
+    variance = calls.apply("/", spread, calls.cast(divisor, DOUBLE))
     return calls.cast(calls.apply("POWER", variance, _HALF) if root else variance, type)
 
 
