@@ -6,11 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from flowrun.core.elements import CheckpointKind
 from flowrun.errors import JobFailedError, StateError
 from flowrun.rest.doors import Door
 from flowrun.rest.endpoint import JobEndpoint, open_endpoint
+from flowrun.runners import control
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobRegistry
 from flowrun.runtime.checkpoint.events import CheckpointFigures, CheckpointsStatus
@@ -160,4 +162,5 @@ def controlled(
     try:
         yield endpoint
     finally:
-        endpoint.close()
+        with patch.object(control, "LINGER_MS", 0):  # no page looks on that is to see the end
+            endpoint.close()
