@@ -1,8 +1,9 @@
 """Aggregates that are expressions over other aggregates: variances of exact numbers, JSON_ARRAYAGG, JSON_OBJECTAGG, and
 APPROX_COUNT_DISTINCT, which is exact: COUNT(DISTINCT value).
 
-Variances have the types that Apache Flink gives them. Those of integers are exact until the last division, and are truncated then; of
-decimals every step has the scale of the result. Of approximate numbers they are aggregates of their own.
+Variances have the types and values that Apache Flink gives them. Those of integers are exact until the last division, and are truncated
+then; in OVER windows every division truncates (Calcite's `AggregateReduceFunctionsRule`). Of decimals every step has the scale of the
+result. Of approximate numbers they are aggregates of their own.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def derived_aggregate(
     pending: Pending,
     *,
     variances_in_double: bool = False,
+    is_over: bool = False,
 ) -> Expression | None:
     """The expression that an aggregate call stands for; None: the call is an aggregate itself.
 
@@ -57,6 +59,7 @@ def derived_aggregate(
         filter: the bound condition of FILTER.
         pending: makes the reference to an aggregate's result.
         variances_in_double: variances of exact numbers are aggregates of their own too.
+        is_over: the call has an OVER window.
 
     Raises:
         ExpressionError: wrong arguments; marks the place.
@@ -76,7 +79,8 @@ def derived_aggregate(
     if not argument.type.is_numeric or argument.type.is_approximate:
         return None
     sample, root = _SPREADS[name]
-    return _spread(_Calls(outer, node, distinct, filter, pending), argument, sample=sample, root=root)
+    spread = _spread if is_over or not argument.type.is_integer else _spread_of_integers
+    return spread(_Calls(outer, node, distinct, filter, pending), argument, sample=sample, root=root)
 
 
 class _Calls:
@@ -117,8 +121,6 @@ class _Calls:
 def _spread(calls: _Calls, argument: Expression, *, sample: bool, root: bool) -> Expression:
     """(Σx² − (Σx)² / n) / n, or / (n − 1); or its root: each step in the type of the result."""
     type = calls.aggregate("AVG", argument).type
-    if type.is_integer:
-        return _spread_of_integers(calls, argument, type, sample=sample, root=root)
     value = calls.cast(argument, type)
     squares = calls.aggregate("SUM", calls.apply("*", value, value))
     total, count = calls.aggregate("SUM", value), calls.aggregate("COUNT", value)
@@ -129,11 +131,12 @@ def _spread(calls: _Calls, argument: Expression, *, sample: bool, root: bool) ->
     return calls.cast(calls.apply("POWER", variance, _HALF) if root else variance, type)
 
 
-def _spread_of_integers(calls: _Calls, argument: Expression, type: DataType, *, sample: bool, root: bool) -> Expression:
+def _spread_of_integers(calls: _Calls, argument: Expression, *, sample: bool, root: bool) -> Expression:
     """The same of integers, in whole numbers of 38 digits as far as they are whole.
 
     With a whole number m near the mean, and r = Σx − m n, Σx² − (Σx)² / n is Σx² − m (Σx + r) − r² / n: no term is much larger than Σx².
     """
+    type = calls.aggregate("AVG", argument).type
     value = calls.cast(argument, decimal(19 if type == BIGINT else 10, 0))
     squares = calls.aggregate("SUM", calls.apply("*", value, value))
     total, count = calls.aggregate("SUM", value), calls.aggregate("COUNT", value)

@@ -77,7 +77,7 @@ class OverBinder:
             return PendingOver(bound.type, bound, partition, order, frame, span_of(node))
 
         if framed:
-            return self._aggregates.result(call, condition, self._rows, pending)
+            return self._aggregates.result(call, condition, self._rows, pending, is_over=True)
         return pending(self._function(name, call, condition))
 
     def order(self, item: OrderItem) -> PendingOrder:

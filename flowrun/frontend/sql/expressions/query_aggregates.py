@@ -31,15 +31,26 @@ class QueryAggregates:
         return self._user_functions.is_aggregate(name)
 
     def result(
-        self, node: exp.Expression, condition: exp.Expression | None, rows: ExpressionBinder, pending: Pending
+        self,
+        node: exp.Expression,
+        condition: exp.Expression | None,
+        rows: ExpressionBinder,
+        pending: Pending,
+        *,
+        is_over: bool = False,
     ) -> Expression:
-        """What a call of an aggregate stands for: `pending` of its call, or an expression over several. `rows` binds its arguments."""
+        """What a call of an aggregate stands for: `pending` of its call, or an expression over several.
+
+        `rows` binds its arguments; `is_over`: it has an OVER window.
+        """
         filter = None if condition is None else rows.boolean(condition, "the condition of FILTER")
         if order_of(node):
             return ordered_aggregate(rows, node, filter, pending)
         derived = None
         if not self._user_functions.is_aggregate(str(node.this).upper()):
-            derived = derived_aggregate(rows, node, filter, pending, variances_in_double=self._variances_in_double)
+            derived = derived_aggregate(
+                rows, node, filter, pending, variances_in_double=self._variances_in_double, is_over=is_over
+            )
         return pending(self._aggregate_call(node, rows, filter)) if derived is None else derived
 
     def _aggregate_call(self, node: exp.Expression, rows: ExpressionBinder, filter: Expression | None) -> AggregateCall:
