@@ -321,7 +321,7 @@ def test_a_cluster_on_one_machine_is_started_and_ended_by_one_command(
         _, said = up.communicate(timeout=40)
         if number is not signal.SIGKILL:
             assert up.returncode == 130
-            assert "'big' canceled" in said
+            assert "'big' cancelled" in said
             place = said.split("'counted' stopped at ")[1].split()[0]
             assert Path(place).parent == tmp_path / ("saved" if ending else "state/counted")
         assert all_gone(below)
