@@ -161,7 +161,7 @@ def run(
             ("--stop-savepoint", view.stop.savepoint),
             ("--stop-within", view.stop.within_ms),
         )
-        ctx.exit(_run_as_batch(compiled, spark.options(view.log.level, parallelism), view, form))
+        ctx.exit(run_as_batch(compiled, spark.options(view.log.level, parallelism), view, form))
     refuse_spark(spark)
     job = JobRun(
         compiled,
@@ -245,7 +245,7 @@ def _forgo_pandas(ctx: click.Context, file: Path, given: tuple[str, ...]) -> Non
         ctx.call_on_close(allow_pandas)
 
 
-def _run_as_batch(compiled: CompiledPipeline, options: SparkOptions, view: ViewOptions, form: str | None) -> int:
+def run_as_batch(compiled: CompiledPipeline, options: SparkOptions, view: ViewOptions, form: str | None) -> int:
     """Run a pipeline in batch mode on Spark; gives the exit code."""
     from flowrun.cli.batch import run_batch_job
     from flowrun.core.optional_pandas import allow_pandas

@@ -13,7 +13,6 @@ from flowrun.cli.arguments import ViewOptions, all_overrides, compile_options, p
 from flowrun.cli.logs import LogOptions
 
 if TYPE_CHECKING:
-    from flowrun.runners.compile import CompiledPipeline
     from flowrun.runners.sql_session import SqlSession
 
 
@@ -99,30 +98,21 @@ def _run_each(session: SqlSession, statements: Iterable[str], form: str | None) 
             report_failure(error, show_traceback=False)
 
 
-def _run_as_batch(compiled: CompiledPipeline, form: str | None) -> int:
-    """Run one statement on Spark; gives the exit code."""
-    from flowrun.cli.batch import run_batch_job
-    from flowrun.core.optional_pandas import allow_pandas
-    from flowrun.spark.session import SparkOptions
-
-    allow_pandas()  # Spark may want it
-    view = ViewOptions(quiet=True, log=LogOptions(), live=None, report=None)
-    return run_batch_job(compiled, SparkOptions(), view, form)
-
-
 def _run(session: SqlSession, statement: str, form: str | None) -> int:
     """Run one statement; gives the exit code that it would have as a command."""
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun
-    from flowrun.cli.run import run_with_results
+    from flowrun.cli.run import run_as_batch, run_with_results
 
     compiled = session.compile(statement)
     show_diagnostics(compiled.warnings)
     show_outputs(compiled.outputs)
     if not compiled.runs:
         return EXIT_OK
-    if compiled.is_batch:
-        return _run_as_batch(compiled, form)
     view = ViewOptions(quiet=True, log=LogOptions(), live=None, report=None)
+    if compiled.is_batch:
+        from flowrun.spark.session import SparkOptions
+
+        return run_as_batch(compiled, SparkOptions(), view, form)
     job = JobRun(compiled, view, workers=0)
     return run_with_results(job, compiled.optimised, form, show_traceback=False)

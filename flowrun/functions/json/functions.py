@@ -7,6 +7,7 @@ at three times the cost of parsing them again. Paths and their errors are those 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -258,16 +259,7 @@ def json_quote(text: str) -> str:
     >>> json_quote('a"b/c'), json_quote("ü😀")
     ('"a\\"b\\/c"', '"\\u00fc\\ud83d\\ude00"')
     """
-    return '"' + _QUOTABLE.sub(lambda m: _ESCAPES.get(m[0]) or _units(m[0]), text) + '"'
-
-
-def _units(character: str) -> str:
-    """A character as JSON escapes of its UTF-16 units."""
-    number = ord(character)
-    if number < 0x10000:
-        return f"\\u{number:04x}"
-    number -= 0x10000
-    return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
+    return '"' + _QUOTABLE.sub(lambda m: _ESCAPES.get(m[0]) or json.dumps(m[0])[1:-1], text) + '"'
 
 
 def json_unquote(text: str) -> str:
