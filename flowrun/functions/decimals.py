@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools
+from flowrun.core.decimal_words import decimal_words, fit_low_word
 
 _WIDE = 76
 _EXACT_WHOLE, _EXACT_POWER = 2**53, 22
@@ -77,9 +78,9 @@ def from_integers(array: pa.Array, target: pa.Decimal128Type) -> tuple[pa.Array,
 def to_doubles(array: pa.Array) -> pa.DoubleArray:
     """Decimals as the nearest doubles. Arrow's own cast is often off by a unit of the last place."""
     scale = array.type.scale
-    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
-    low, high = words[::2], words[1::2]
-    exact = (high == low >> 63) & (np.abs(low) <= _EXACT_WHOLE) & (scale <= _EXACT_POWER)
+    words = decimal_words(array)
+    low = words[:, 0]
+    exact = fit_low_word(words) & (np.abs(low) <= _EXACT_WHOLE) & (scale <= _EXACT_POWER)
     # Both are exact as doubles, and IEEE 754 rounds their quotient correctly.
     nearest = pa.array(low / 10.0 ** min(scale, _EXACT_POWER), mask=to_mask(array.is_null()))
     if exact.all():

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools
+from flowrun.core.decimal_words import decimal_words, decimals_of
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError
 from flowrun.functions.contract import Datum
@@ -173,26 +174,12 @@ def _decimal_remainder(left: pa.Array, right: pa.Array, result: DataType) -> pa.
     if whole + scale <= 18:  # the unscaled numbers are int64s
         common = pa.decimal128(18, scale)
         missing = ~(to_mask(pc.is_valid(left)) & to_mask(pc.is_valid(right)))
-        a, b = _low_words(pc.cast(left, common)), _low_words(pc.cast(right, common))
+        a, b = decimal_words(pc.cast(left, common))[:, 0], decimal_words(pc.cast(right, common))[:, 0]
         values = np.fmod(a, np.where(missing | (b == 0), 1, b))
-        return _fitted(_from_low_words(values, missing, scale), result)
+        return _fitted(decimals_of(values, common, missing), result)
     context = decimal.Context(prec=120)
     by_row = [
         None if a is None or b is None else context.remainder(a, b)
         for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)
     ]
     return _fitted(widened(pa.array(by_row, pa.decimal256(76, scale))), result)
-
-
-def _low_words(array: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    buffer = array.buffers()[1]
-    return np.frombuffer(buffer, np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-
-
-def _from_low_words(values: np.ndarray[tuple[int], np.dtype[np.int64]], missing: Bools, scale: int) -> pa.Array:
-    # little-endian 128-bit numbers: the low word, then its sign
-    words = np.empty((len(values), 2), np.int64)
-    words[:, 0] = values
-    words[:, 1] = values >> 63
-    validity = pa.array(~missing).buffers()[1] if missing.any() else None
-    return pa.Array.from_buffers(pa.decimal128(18, scale), len(values), [validity, pa.py_buffer(words)])

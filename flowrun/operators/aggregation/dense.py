@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools, Integers
+from flowrun.core.decimal_words import decimal_words, decimals_of
 from flowrun.core.record import record
 
 Slots: TypeAlias = Integers
@@ -215,8 +216,7 @@ def to_words(array: pa.Array) -> Slots:
     """The integers underneath a column (of decimals the low 64 bits), with anything in NULL places."""
     kind = array.type
     if pa.types.is_decimal(kind):
-        words = np.frombuffer(array.buffers()[1], np.int64)
-        return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+        return decimal_words(array)[:, 0]
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif pa.types.is_temporal(kind):
@@ -232,11 +232,8 @@ def from_words(numbers: Slots, null: Bools | None, kind: pa.DataType) -> pa.Arra
     if null is not None:
         numbers = np.where(null, 0, numbers)
     if pa.types.is_decimal(kind):
-        words = np.empty((len(numbers), 2), np.int64)
-        words[:, 0] = numbers
-        words[:, 1] = numbers >> 63
-        values = pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(words)])
-    elif pa.types.is_boolean(kind):
+        return decimals_of(numbers, kind, null)
+    if pa.types.is_boolean(kind):
         values = pa.array(numbers.astype(np.bool_))
     elif pa.types.is_temporal(kind):
         values = pa.array(numbers.astype(np.int64 if kind.bit_width == 64 else np.int32, copy=False)).view(kind)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowrun.core.decimal_words import decimal_words, fit_low_word
 from flowrun.core.record import record
 from flowrun.errors import DataError
 from flowrun.operators.aggregation.dense import Reduction
@@ -131,10 +132,9 @@ def _as_words(values: pa.Array) -> pa.Array | None:
     valid = values.drop_null() if values.null_count else values
     if len(valid) == 0:
         return None
-    words = np.frombuffer(valid.buffers()[1], np.int64)[2 * valid.offset : 2 * (valid.offset + len(valid))]
-    low, high = words[::2], words[1::2]
-    least, most = int(low.min()), int(low.max())
-    if max(abs(least), abs(most)) * len(valid) >= _LIMIT or not np.array_equal(high, low >> 63):
+    words = decimal_words(valid)
+    least, most = int(words[:, 0].min()), int(words[:, 0].max())
+    if max(abs(least), abs(most)) * len(valid) >= _LIMIT or not fit_low_word(words).all():
         return None
     kind = pa.decimal128(_WORD_DIGITS, min(values.type.scale, _WORD_DIGITS))
     if kind.scale != values.type.scale:

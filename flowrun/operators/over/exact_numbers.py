@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Integers
+from flowrun.core.decimal_words import decimal_words_or_zero, decimals_of, fit_low_word
 from flowrun.operators.aggregation.sums import overflow
 
 _LIMIT = 1 << 63
@@ -33,12 +34,9 @@ def _fits(values: Integers, most: int) -> bool:
 
 
 def _decimals(column: pa.Array, most: int) -> npt.NDArray[Any]:
-    words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
-    low, high = words[::2], words[1::2]
-    if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        low, high = np.where(valid, low, 0), np.where(valid, high, 0)
-    if np.array_equal(high, low >> 63) and _fits(low, most):
+    words = decimal_words_or_zero(column)
+    low, high = words[:, 0], words[:, 1]
+    if fit_low_word(words).all() and _fits(low, most):
         return low.copy()
     wide: npt.NDArray[Any] = high.astype(object) * _HALF + low.view(np.uint64).astype(object)
     return wide
@@ -57,15 +55,13 @@ def number_column(numbers: npt.NDArray[Any], kind: pa.DataType, place: str) -> p
             numbers = numbers.astype(np.int64)
         return pa.array(numbers)
     if numbers.dtype != object:
-        words = np.empty(2 * len(numbers), np.int64)
-        words[::2], words[1::2] = numbers, numbers >> 63
         if (
             kind.precision < 19
             and len(numbers)
             and max(abs(int(numbers.min())), abs(int(numbers.max()))) >= 10**kind.precision
         ):
             raise overflow(place, f"DECIMAL({kind.precision}, {kind.scale})")
-        return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(words)])
+        return decimals_of(numbers, kind)
     if any(abs(n) >= 10**kind.precision for n in numbers):
         raise overflow(place, f"DECIMAL({kind.precision}, {kind.scale})")
     return pa.array([_WIDE.scaleb(decimal.Decimal(n), -kind.scale) for n in numbers.tolist()], kind)

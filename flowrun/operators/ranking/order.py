@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools, Integers
+from flowrun.core.decimal_words import decimal_words_or_zero, fit_low_word
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.semantics import NullOrder, SortKey
@@ -188,14 +189,10 @@ def _float_codes(column: pa.Array) -> Integers:
 
 
 def _decimal_codes(column: pa.Array) -> Codes:
-    words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))]
-    low, high = words[::2], words[1::2]
-    if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        low, high = np.where(valid, low, 0), np.where(valid, high, 0)
-    if column.type.precision <= _WORD_DIGITS or np.array_equal(high, low >> 63):
+    words = decimal_words_or_zero(column)
+    low, high = words[:, 0], words[:, 1]
+    if column.type.precision <= _WORD_DIGITS or (fits := fit_low_word(words)).all():
         return _clipped(low)
-    fits = high == low >> 63
     return Codes(np.clip(np.where(fits, low, np.where(high < 0, -_CLIP, _CLIP)), -_CLIP, _CLIP), False)
 
 

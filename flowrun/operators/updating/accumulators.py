@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Integers, Words, as_type
+from flowrun.core.decimal_words import decimal_words_or_zero
 from flowrun.core.types import TypeRoot
 from flowrun.operators.aggregation.dense import Reduction, from_words, is_addressable, to_words
 from flowrun.operators.aggregation.grouping import reduce_ids
@@ -167,13 +168,13 @@ class DecimalSum(_Accumulator):
         return [as_type(sums, self.column.type.arrow)]
 
     def add(self, words: Words, partials: Sequence[pa.Array]) -> Words:
-        more = _decimal_words(partials[0])
+        more = decimal_words_or_zero(partials[0])
         low, carry = _added(words[:, 0], more[:, 0], 0)
         high, carry = _added(words[:, 1], more[:, 1], carry)
         return np.column_stack([low, high, words[:, 2] + (more[:, 1] >> _SIGN) + carry])
 
     def subtract(self, words: Words, partials: Sequence[pa.Array]) -> Words:
-        less = ~_decimal_words(partials[0])  # -x = ~x + 1
+        less = ~decimal_words_or_zero(partials[0])  # -x = ~x + 1
         low, carry = _added(words[:, 0], less[:, 0], 1)
         high, carry = _added(words[:, 1], less[:, 1], carry)
         return np.column_stack([low, high, words[:, 2] + (less[:, 1] >> _SIGN) + carry])
@@ -394,13 +395,6 @@ def _floats(values: pa.Array) -> npt.NDArray[np.float64]:
     filled = pc.fill_null(values, 0.0) if values.null_count else values
     numbers: npt.NDArray[np.float64] = filled.to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _decimal_words(values: pa.Array) -> Words:
-    if values.null_count:
-        values = pc.if_else(values.is_valid(), values, pa.scalar(0, pa.int8()).cast(values.type))
-    words = np.frombuffer(values.buffers()[1], np.int64)[2 * values.offset : 2 * (values.offset + len(values))]
-    return words.reshape(-1, 2)
 
 
 def _added(left: Words, right: Words, carry: int | Words) -> tuple[Words, Words]:
