@@ -95,6 +95,11 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
         )
 
 
+def _named(wanted: str, jobs: Sequence[ListedJob]) -> list[ListedJob]:
+    """The jobs of this name, or else those whose id begins with it."""
+    return [j for j in jobs if j.name == wanted] or [j for j in jobs if wanted and j.job_id.startswith(wanted)]
+
+
 def choose(wanted: str, running: Sequence[ListedJob], where: str = HERE) -> Any:
     """The job whose name is `wanted`, or else whose id begins with it.
 
@@ -107,8 +112,7 @@ def choose(wanted: str, running: Sequence[ListedJob], where: str = HERE) -> Any:
             "a job is there for as long as its `flowrun run` lives" if here else "`flowrun jobs` lists those that ended"
         )
         raise PipelineError.of(f"no job of yours runs {where}", hint)
-    named = [j for j in running if j.name == wanted]
-    found = named or [j for j in running if wanted and j.job_id.startswith(wanted)]
+    found = _named(wanted, running)
     if len(found) == 1:
         return found[0]
     if found:
@@ -128,11 +132,8 @@ def choose_known(wanted: str, jobs: RunningJobs) -> Any:
     Raises:
         PipelineError: it names none, or several that run.
     """
-    named = [j for j in jobs.entries if j.name == wanted or (wanted and j.job_id.startswith(wanted))]
-    over = [j for j in jobs.ended if j.name == wanted] or [
-        j for j in jobs.ended if wanted and j.job_id.startswith(wanted)
-    ]
-    return over[-1] if over and not named else choose(wanted, jobs.entries, jobs.where)
+    over = _named(wanted, jobs.ended)
+    return over[-1] if over and not _named(wanted, jobs.entries) else choose(wanted, jobs.entries, jobs.where)
 
 
 def wait_for_answer(

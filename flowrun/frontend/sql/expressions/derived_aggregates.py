@@ -30,6 +30,8 @@ _HALF = Literal(decimal(2, 1), Decimal("0.5"))
 
 Pending = Callable[[AggregateCall], Expression]
 """What stands for the result of a call: a group's, or that of an OVER window."""
+_Spread = Callable[["_Calls", Expression, DataType], tuple[Expression, Expression]]
+"""(the sum of squared distances from the mean, the number of values) of an argument whose mean has this type."""
 
 
 def is_json_aggregate(name: str) -> bool:
@@ -80,7 +82,7 @@ def derived_aggregate(
         return None
     sample, root = _SPREADS[name]
     spread = _spread if is_over or not argument.type.is_integer else _spread_of_integers
-    return spread(_Calls(outer, node, distinct, filter, pending), argument, sample=sample, root=root)
+    return _variance(_Calls(outer, node, distinct, filter, pending), argument, spread, sample=sample, root=root)
 
 
 class _Calls:
@@ -118,25 +120,32 @@ class _Calls:
         return value if value.type == type else Cast(type, value)
 
 
-def _spread(calls: _Calls, argument: Expression, *, sample: bool, root: bool) -> Expression:
-    """(Σx² − (Σx)² / n) / n, or / (n − 1); or its root: each step in the type of the result."""
+def _variance(calls: _Calls, argument: Expression, spread: _Spread, *, sample: bool, root: bool) -> Expression:
+    """Σ(x − mean)² / n, or / (n − 1); or its root: of the type of the mean."""
     type = calls.aggregate("AVG", argument).type
+    squares, count = spread(calls, argument, type)
+    if sample:
+        divisor = _unless(calls, count, 1, calls.apply("-", count, Literal(BIGINT, 1)))
+    else:
+        divisor = _unless(calls, count, 0, count)
+    variance = calls.apply("/", squares, calls.cast(divisor, DOUBLE) if squares.type == DOUBLE else divisor)
+    return calls.cast(calls.apply("POWER", variance, _HALF) if root else variance, type)
+
+
+def _spread(calls: _Calls, argument: Expression, type: DataType) -> tuple[Expression, Expression]:
+    """(Σx² − (Σx)² / n, n), each step in the type of the mean."""
     value = calls.cast(argument, type)
     squares = calls.aggregate("SUM", calls.apply("*", value, value))
     total, count = calls.aggregate("SUM", value), calls.aggregate("COUNT", value)
     several = _unless(calls, count, 0, count)
-    spread = calls.apply("-", squares, calls.apply("/", calls.apply("*", total, total), several))
-    divisor = _unless(calls, count, 1, calls.apply("-", count, Literal(BIGINT, 1))) if sample else several
-    variance = calls.apply("/", spread, divisor)
-    return calls.cast(calls.apply("POWER", variance, _HALF) if root else variance, type)
+    return calls.apply("-", squares, calls.apply("/", calls.apply("*", total, total), several)), count
 
 
-def _spread_of_integers(calls: _Calls, argument: Expression, *, sample: bool, root: bool) -> Expression:
+def _spread_of_integers(calls: _Calls, argument: Expression, type: DataType) -> tuple[Expression, Expression]:
     """The same of integers, in whole numbers of 38 digits as far as they are whole.
 
     With a whole number m near the mean, and r = Σx − m n, Σx² − (Σx)² / n is Σx² − m (Σx + r) − r² / n: no term is much larger than Σx².
     """
-    type = calls.aggregate("AVG", argument).type
     value = calls.cast(argument, decimal(19 if type == BIGINT else 10, 0))
     squares = calls.aggregate("SUM", calls.apply("*", value, value))
     total, count = calls.aggregate("SUM", value), calls.aggregate("COUNT", value)
@@ -145,10 +154,7 @@ def _spread_of_integers(calls: _Calls, argument: Expression, *, sample: bool, ro
     rest = calls.apply("-", total, calls.apply("*", near, several))
     whole = calls.apply("-", squares, calls.apply("*", near, calls.apply("+", total, rest)))
     fraction = calls.apply("/", calls.cast(calls.apply("*", rest, rest), DOUBLE), calls.cast(several, DOUBLE))
-    spread = calls.apply("-", calls.cast(whole, DOUBLE), fraction)
-    divisor = _unless(calls, count, 1, calls.apply("-", count, Literal(BIGINT, 1))) if sample else several
-    variance = calls.apply("/", spread, calls.cast(divisor, DOUBLE))
-    return calls.cast(calls.apply("POWER", variance, _HALF) if root else variance, type)
+    return calls.apply("-", calls.cast(whole, DOUBLE), fraction), count
 
 
 def _unless(calls: _Calls, count: Expression, odd: int, value: Expression) -> Expression:
