@@ -22,8 +22,11 @@ from flowrun.runners.why.finding import SEVERITIES, duration_text, time_text
 from flowrun.runners.why.isolated import check_fits
 from flowrun.runners.why.row_story import Story, parse_row, row_source, tell_row
 from flowrun.runners.why.text_findings import declared_columns, streaming_job_graph, text_findings
+from flowrun.runners.why.unfinished_upgrade import unfinished_upgrade
 from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
 from flowrun.state.storage.locate import SnapshotPath, newest_checkpoint
+from flowrun.state.storage.names import job_slug
+from flowrun.state.storage.state_path import resolve
 
 if TYPE_CHECKING:
     from flowrun.graph.job_graph import JobGraph
@@ -44,7 +47,7 @@ def why_checkpoint(
     compiled = compile_file(file, variables, overrides)
     name, clock = compiled.job_graph.name, SystemClock()
     snapshot = _snapshot(compiled, state)
-    found = list(text_findings(compiled))
+    found = [*unfinished_upgrade(resolve(_state_directory(compiled)) / job_slug(name)), *text_findings(compiled)]
     if snapshot is None:
         about = "it does not run, and there is no checkpoint of it: only its text can be looked at"
     else:
@@ -124,14 +127,18 @@ def _show_story(story: Story) -> None:
 
 def _snapshot(compiled: CompiledPipeline | CompiledProgram, state: str | None) -> SnapshotPath | None:
     """The state at a path, else the newest checkpoint of the job; None: there is none."""
-    name, settings = compiled.job_graph.name, compiled.job_graph.settings.checkpoint
+    name = compiled.job_graph.name
     if state is not None:
         return locate_state(state, name)
-    directory = DEFAULT_STATE_DIRECTORY if settings is None or settings.directory is None else settings.directory
     try:
-        return newest_checkpoint(directory, name)
+        return newest_checkpoint(_state_directory(compiled), name)
     except StateError as error:
         raise as_input_error(error) from error
+
+
+def _state_directory(compiled: CompiledPipeline | CompiledProgram) -> str:
+    settings = compiled.job_graph.settings.checkpoint
+    return DEFAULT_STATE_DIRECTORY if settings is None or settings.directory is None else settings.directory
 
 
 def _fitting(

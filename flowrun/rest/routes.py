@@ -89,11 +89,19 @@ def _text(call: Call) -> JobDocument:
 
 
 def _why(call: Call) -> answers.Findings:
+    from flowrun.runners.why.finding import SEVERITIES
     from flowrun.runners.why.rules import findings
     from flowrun.runners.why.summary import summary
 
     details = call.job.details()
     found = findings(details)
+    folder = call.job.describe().get("folder") if details.status.state.is_terminal else None
+    if folder is not None:
+        from flowrun.runners.why.unfinished_upgrade import unfinished_upgrade
+        from flowrun.state.storage.state_path import resolve
+
+        more = unfinished_upgrade(resolve(str(folder)))
+        found = tuple(sorted((*more, *found), key=lambda f: SEVERITIES.index(f.severity)))
     return answers.Findings(summary(details, found), found)
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from flowrun.masking import learn_secret
+from flowrun.runners.versions.history import VersionHistory
+from flowrun.runners.versions.records import HealthRules, Phase, Upgrade
+from flowrun.state.storage.state_path import resolve
 from tests.end_to_end.conftest import Command
 from tests.rest.control_fakes import FakeJob, controlled
 from tests.runners.why.jobs import ORDERS, job_graph, order, read, running, until
@@ -67,6 +70,20 @@ def test_a_pipeline_that_does_not_run_and_has_no_checkpoint(
     assert "there is no checkpoint of it" in outcome.out
     (tmp_path / "job.sql").write_text(PIPELINE.replace("amount > 5", "1 = 2"))
     assert "[blocks] sink 's' never gets a row" in flowrun("why", "job.sql").out
+
+
+def test_a_pipeline_that_an_upgrade_has_stopped(
+    flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = "SET 'execution.checkpointing.interval' = '1s'; SET 'execution.checkpointing.dir' = 'state';\n"
+    (tmp_path / "orders.sql").write_text(settings + PIPELINE)
+    assert "upgrade" not in flowrun("why", "orders.sql").out
+    upgrade = Upgrade("u1", Phase.STOPPING, 1, 2, "job", 7, HealthRules(1_000))
+    VersionHistory(resolve(str(tmp_path / "state" / "orders"))).write_upgrade(upgrade)
+    told = flowrun("why", "orders.sql").out
+    assert "[blocks] an upgrade to version 2 is not finished: stopping the old version" in told
+    assert "flowrun apply FILE --continue" in told
 
 
 def test_a_file_with_errors_is_wrong_input(flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from flowrun.rest.doors import DoorOptions, open_door
 from flowrun.runners.job_document import JobDocument
 from flowrun.runtime.job_details import FailureRecord, JobDetails, RestartedSubtasks
 from flowrun.runtime.lifecycle import JobState
+from flowrun.runtime.rpc.address import TcpAddress
 from flowrun.runtime.rpc.error_values import error_to_value
 from tests.rest.control_fakes import FakeJob, controlled
 from tests.rest.shown_jobs import SHOP, ShownJob, address_of, run_shown, savepoints_in, with_texts
@@ -335,6 +337,24 @@ def test_findings_are_those_of_the_command_line(browser: Browser, tmp_path: Path
         browser.click(".finding .vertices button")
         browser.see("1 subtask")
         assert browser.problems() == []
+
+
+def test_the_page_of_a_job_that_is_gone_leads_to_the_run_that_goes_on(browser: Browser, tmp_path: Path) -> None:
+    options = DoorOptions(TcpAddress("127.0.0.1", 0))
+    door = open_door(options)
+    with controlled(FakeJob(), tmp_path, door=door):
+        browser.open(f"{door.url}#token={door.token}")
+        browser.see("hash[user_id]")
+    later = replace(options, address=TcpAddress("127.0.0.1", door.port))
+    job = FakeJob("fedcba9876543210")
+    with controlled(job, tmp_path, door=open_door(later)):
+        browser.see("does not have this job any more")
+        browser.click(".newer")
+        browser.wait("location.hash.includes('fedcba9876543210')")
+        browser.see("Live")
+        job.cancel()
+        browser.see("Cancelled")
+        assert not browser.run("return document.querySelector('.newer')"), "no run of this pipeline goes on"
 
 
 def test_a_page_whose_job_is_killed_says_since_when_there_is_no_answer(browser: Browser, shop: ShownJob) -> None:

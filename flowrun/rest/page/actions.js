@@ -124,6 +124,7 @@ export function actions(state, change, watch) {
     forget(s) {
       s.job = null;
       s.missing = "";
+      s.newer = null;
       s.history = new History();
       s.text = { state: "loading", text: "", file: "", language: "text", message: "" };
       s.settings = { state: "loading", groups: [], message: "" };

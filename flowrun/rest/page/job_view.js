@@ -8,6 +8,7 @@ import { bytes, clock, count, duration, exact, plain, rate } from "./format.js";
 import { graphView } from "./graph_view.js";
 import { icon } from "./icons.js";
 import { logView } from "./log_view.js";
+import { addressOf } from "./route.js";
 import { settingsView } from "./settings_view.js";
 import { chip, figure, skeleton } from "./shell.js";
 import { sparkline } from "./sparkline.js";
@@ -75,7 +76,8 @@ function heading(state, act) {
   );
 }
 
-function banner({ job, connection }) {
+function banner(state) {
+  const { job, connection } = state;
   if (connection.state === "lost") {
     const ask = "What stands here is how it was then. The page goes on asking.";
     return h(
@@ -89,6 +91,18 @@ function banner({ job, connection }) {
       ),
     );
   }
+  if (connection.state === "gone")
+    return h(
+      "p.note.warning",
+      { key: "banner", role: "status" },
+      icon("warning"),
+      h(
+        "span",
+        null,
+        `The server at this address does not have this job any more. What stands here is from ${clock(connection.seenMs)}.`,
+        newerRun(state),
+      ),
+    );
   if (job.isOver)
     return h(
       `p.note.${job.health.kind}`,
@@ -99,6 +113,7 @@ function banner({ job, connection }) {
         null,
         `${job.health.text}. What stands here is how the job ended.`,
         job.lastFailure && h("bdi", null, ` ${plain(job.lastFailure, 2000)}`),
+        newerRun(state),
       ),
     );
   if (job.waitsFor)
@@ -116,6 +131,10 @@ function banner({ job, connection }) {
       h("span", null, plain(job.health.why, 2000)),
     );
   return null;
+}
+
+function newerRun({ newer }) {
+  return newer && h("a.newer", { key: "newer", href: addressOf(newer) }, "Open the run of this pipeline that goes on.");
 }
 
 function figures({ job, history }) {

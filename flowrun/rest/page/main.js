@@ -25,6 +25,7 @@ const state = {
   jobs: null,
   job: null,
   missing: "",
+  newer: null,
   history: new History(),
   text: { state: "loading", text: "", file: "", language: "text", message: "" },
   settings: { state: "loading", groups: [], message: "" },

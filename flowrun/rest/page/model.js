@@ -95,6 +95,7 @@ export function listedJob(given, before, nowMs) {
     id: given.job_id,
     name: given.name,
     file: given.file,
+    isOver,
     rows,
     atMs: nowMs,
     rate: isOver ? null : now,

@@ -55,7 +55,14 @@ function mark() {
 }
 
 function connection({ connection: { state, seenMs } }) {
-  const texts = { loading: "Connecting", live: "Live", lost: "No connection", ended: "Ended", unauthorized: "Locked" };
+  const texts = {
+    loading: "Connecting",
+    live: "Live",
+    lost: "No connection",
+    gone: "Ended",
+    ended: "Ended",
+    unauthorized: "Locked",
+  };
   const title = state === "lost" && seenMs ? `Last answer at ${clock(seenMs)}` : "";
   return h(`span.connection.${state}`, { title, role: "status" }, h("i", null), texts[state]);
 }

@@ -8,6 +8,7 @@ import { addressOf } from "./route.js";
 
 const OVERVIEW_MS = 1_000;
 const JOBS_MS = 2_000;
+const NEWER_MS = 2_000;
 const FINDINGS_MS = 5_000;
 const LOG_MS = 1_500;
 const MOST_LINES = 1_000;
@@ -33,7 +34,7 @@ export function following(state, change) {
         );
         return false;
       }
-      if (!state.job?.isOver)
+      if (!state.job?.isOver && state.connection.state !== "gone")
         change((s) => (s.connection = { ...s.connection, state: "lost", message: error.message }));
       throw error;
     }
@@ -64,7 +65,7 @@ export function following(state, change) {
       answer = await ask(path`/v1/jobs/${id}/overview`);
     } catch (error) {
       if (error.kind !== "missing") throw error;
-      if (state.job) change((s) => (s.connection.state = "lost"));
+      if (state.job) change((s) => (s.connection.state = "gone"));
       else change((s) => (s.missing = `${error.message}.`));
       return false;
     }
@@ -78,6 +79,16 @@ export function following(state, change) {
       if (s.selected && !job.byId.has(s.selected)) s.selected = null;
     });
     return !state.job.isOver;
+  };
+
+  /** After the job has ended: whether a newer run of its pipeline is here, as after `flowrun apply`. */
+  const askNewer = async () => {
+    const { job, connection } = state;
+    if (!job || !(job.isOver || connection.state === "gone")) return true;
+    const { jobs } = await ask("/v1/jobs");
+    const newer = jobs.map((j) => listedJob(j, null, state.now)).filter((j) => j.name === job.name && !j.isOver);
+    change((s) => (s.newer = newer.length ? newer.at(-1).id : null));
+    return !newer.length;
   };
 
   /** Ask once for what belongs to a job; `missing` if this server has none of it. */
@@ -102,6 +113,7 @@ export function following(state, change) {
     const { route } = state;
     if (route.view !== "job") return start(askJobs, JOBS_MS);
     start(askOverview, OVERVIEW_MS);
+    if (!state.newer) start(askNewer, NEWER_MS);
     const of = (part) => path`/v1/jobs/${route.job}/` + part;
     const onceOnly = (part, address, take) => {
       const asks = once(part, address, take);
