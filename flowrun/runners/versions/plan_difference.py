@@ -29,6 +29,8 @@ _ROW_SETTINGS = frozenset(
         "checkpoint.mode",
     }
 )
+_FOR_EVER = ("state_ttl", "0ms")
+"""How plans say that state has no time to live."""
 _ROW_SETTING_PARTS = ("constraints.", "letter_limit.")
 _NOT_COMPARED = frozenset({"id", "kind", "name", "uid", "inputs", "columns", "columns_out", "event_time", "pushed"})
 """What is said otherwise, or follows from the rest, as filters that connectors are told of do."""
@@ -323,7 +325,8 @@ def _of_modules(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator
 
 
 def _of_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
-    changes = [*_field_changes(before, after)]
+    one, two = ({k: v for k, v in side.items() if (k, v) != _FOR_EVER} for side in (before, after))
+    changes = [*_field_changes(one, two)]
     rows = tuple(c for c in changes if c.name in _ROW_SETTINGS or c.name.startswith(_ROW_SETTING_PARTS))
     running = tuple(c for c in changes if c not in rows)
     if rows:

@@ -64,7 +64,7 @@ def test_layout_and_order_are_no_differences(tmp_path: Path, same: str) -> None:
         (changed(("ts - INTERVAL '1' SECOND", "ts - INTERVAL '2' SECOND")), "source", Effect.ROWS, "watermark: ts - 1s -> ts - 2s"),
         (changed(("'path' = '/out'", "'path' = '/elsewhere'")), "sink", Effect.ROWS, "options.path: /out -> /elsewhere"),
         (changed(("default' = '1'", "default' = '2'")), "settings", Effect.RUNNING, "parallelism: 1 -> 2"),
-        ("SET 'table.exec.state.ttl' = '1 h';" + SQL, "settings", Effect.ROWS, "state_ttl: 0ms -> 1h"),
+        ("SET 'table.exec.state.ttl' = '1 h';" + SQL, "settings", Effect.ROWS, "state_ttl: None -> 1h"),
         (changed(("out (id BIGINT", "out (id INT"), ("SELECT id,", "SELECT CAST(id AS INT),")), "sink", Effect.ROWS, "id: BIGINT -> INT"),
     ],
 )  # fmt: skip
