@@ -21,6 +21,7 @@ from flowrun.functions.numbers.rounding import ROUNDINGS
 from flowrun.functions.operators.buckets import INTERNALS
 from flowrun.functions.operators.conditional import CONDITIONALS
 from flowrun.functions.operators.operators import OPERATORS
+from flowrun.functions.strings.addresses import ADDRESSES
 from flowrun.functions.strings.codes import STRING_CODES
 from flowrun.functions.strings.hashing import HASHES
 from flowrun.functions.strings.regexp import REGEXPS
@@ -53,6 +54,7 @@ _SCALARS: tuple[ScalarFunction, ...] = (
     *STRINGS,
     *STRING_SEARCH,
     *STRING_CODES,
+    *ADDRESSES,
     *REGEXPS,
     *MATHS,
     *ROUNDINGS,

@@ -189,6 +189,8 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
         ("%s", a("double")), ("%d", a("text")), ("%s %s", a("text")), ("5 %", a("text"))],
     **_all(("IS_ALPHA", "IS_DIGIT", "IS_DECIMAL"), _each(["text", "number_text", "int", "double", "cents"])),
     "CHR": _each(["int", "long"]),
+    "INET_ATON": [*_each(["text", "number_text"]), *(((t,)) for t in ("1.2.3.4", "127.1", "10.0.7", "9", "1.2.3.256", "1.2.3.4\n"))],
+    "INET_NTOA": _each(["tiny", "int", "long"]),
     "HEX": _each(["tiny", "long", "text", "bytes"]),
     "BIN": _each(["long"]),
     "TO_BASE64": _each(["text", "bytes"]),
