@@ -62,7 +62,7 @@ class MatchGrammar(QueryParser):
         if self.accept_phrase("ONE", "ROW"):
             self.expect_word("PER")
             self.expect_word("MATCH")
-        after, skip_to = self._after_match() if self.at_word("AFTER") else (AfterMatch.SKIP_PAST_LAST_ROW, None)
+        after, skip_to = self._after_match() if self.at_word("AFTER") else (AfterMatch.SKIP_TO_NEXT_ROW, None)
         pattern, span = self._pattern()
         within = self.arithmetic() if self.accept_word("WITHIN") else None
         if self.at_word("SUBSET"):

@@ -54,6 +54,18 @@ def test_all_parts() -> None:
 
 
 @pytest.mark.parametrize(
+    ("clause", "after"),
+    [
+        ("", AfterMatch.SKIP_TO_NEXT_ROW),  # as Apache Flink 2.3 does, not as the standard says
+        ("AFTER MATCH SKIP TO NEXT ROW ", AfterMatch.SKIP_TO_NEXT_ROW),
+        ("AFTER MATCH SKIP PAST LAST ROW ", AfterMatch.SKIP_PAST_LAST_ROW),
+    ],
+)
+def test_where_the_search_goes_on(clause: str, after: AfterMatch) -> None:
+    assert bind(f"ORDER BY ts {clause}PATTERN (A B)").after is after
+
+
+@pytest.mark.parametrize(
     ("body", "message", "marked"),
     [
         ("ORDER BY ts PATTERN (A B+)", "the pattern must not end with the greedy B+", "B+"),
