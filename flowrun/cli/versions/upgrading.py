@@ -110,7 +110,7 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     lock = history.lock(clock)
     stack.callback(lock.release)
     _check_is_free(history)
-    state = newest_state(history.job_folder, entry.name)
+    state = newest_state(history.job_folder, entry.name, clock)
     old = running_version(history, state, clock.now_ms())
     compiled, modules = _compile(request, history, old)
     plan = plan_upgrade(history, compiled, old, state, clock.now_ms(), modules)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.errors import PipelineError, StateError
 from flowrun.plan.guarantees import SinkGuarantee
@@ -22,6 +24,8 @@ from flowrun.state.storage.names import job_slug
 from flowrun.state.storage.state_path import StatePath, resolve
 
 EXACTLY_ONCE = "exactly once"
+FIRST_CHECKPOINT_MS = 10_000
+_LOOK_MS = 100
 
 
 @record(eq=False)
@@ -48,18 +52,24 @@ class UpgradePlan:
         return self.differences is not None and not changes_meaning(self.differences)
 
 
-def newest_state(job_folder: StatePath, name: str) -> CheckpointMetadata:
-    """The newest checkpoint of a job that runs.
+def newest_state(job_folder: StatePath, name: str, clock: Clock) -> CheckpointMetadata:
+    """The newest checkpoint of a job that runs; waits for the first one of a job that has just begun.
 
     Raises:
-        PipelineError: it has completed none yet.
+        PipelineError: it has completed none within ten seconds.
     """
-    try:
-        return locate_in(job_folder).metadata
-    except StateError as error:
-        raise PipelineError.of(
-            f"'{name}' has no checkpoint yet that could be compared with: {error.message}", "try again in a moment"
-        ) from error
+    pause, until = threading.Condition(), clock.now_ms() + FIRST_CHECKPOINT_MS
+    while True:
+        try:
+            return locate_in(job_folder).metadata
+        except StateError as error:
+            if clock.now_ms() >= until:
+                raise PipelineError.of(
+                    f"'{name}' has no checkpoint yet that could be compared with: {error.message}",
+                    "try again when it has one: flowrun jobs shows its checkpoints",
+                ) from error
+        with pause:
+            clock.wait(pause, _LOOK_MS)
 
 
 def running_version(history: VersionHistory, state: CheckpointMetadata, now_ms: int) -> PipelineVersion:
