@@ -257,7 +257,18 @@ def ended_with(history: VersionHistory, upgrade: Upgrade) -> str | None:
 
 
 def begin_trial(history: VersionHistory, upgrade: Upgrade, savepoint: str) -> Upgrade:
-    """Note that the old version has ended, and that this process starts the new one; gives the upgrade as it is then."""
+    """Note that the old version has ended, and that this process starts the new one; gives the upgrade as it is then.
+
+    Args:
+        history: of the pipeline.
+        upgrade: as it is noted.
+        savepoint: with which the old version ended, and at which the new one begins; empty: there is none.
+
+    Raises:
+        StateError: it cannot be noted.
+    """
+    if savepoint:
+        history.note_origin(upgrade.new, savepoint)
     return history.write_upgrade(replace(upgrade, phase=Phase.TRIAL, savepoint=savepoint, process=own_process()))
 
 

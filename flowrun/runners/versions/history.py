@@ -108,6 +108,10 @@ class VersionHistory:
         if (version.outcome, version.reason) != (outcome, reason):
             self._write(self._file(number), replace(version, outcome=outcome, reason=_shown(reason)))
 
+    def note_origin(self, number: int, restored_from: str) -> None:
+        """At which savepoint or checkpoint a version begins. Raises StateError: it cannot be written."""
+        self._write(self._file(number), replace(self.version(number), restored_from=restored_from))
+
     def note_running(self, version: PipelineVersion) -> PipelineVersion:
         """A version runs as a job of its own; it is added unless it is the last one that ran. Raises StateError: it cannot be written."""
         last = self.latest()
