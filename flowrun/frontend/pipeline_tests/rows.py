@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +25,8 @@ from flowrun.functions.casts.casts import cast_array
 KINDS = {kind.symbol: kind for kind in RowKind}
 """How changes are written."""
 _KIND_COLUMN = "op"
+_MIDNIGHT = re.compile(r"[^T ]+([T ][0:.]*)?")
+_FRACTION = re.compile(r":\d\d\.(\d+)")
 _BYTES = re.compile(r"x'((?:[0-9a-fA-F]{2})*)'")
 Value: TypeAlias = "str | list[Value] | dict[str, Value] | None"
 """Of a cell: text, or what is made of texts; None is NULL."""
@@ -120,16 +124,27 @@ def _value(node: YamlNode) -> Value:
 
 def _from_text(node: YamlScalar, text: str, diagnostics: Diagnostics) -> WrittenRows | None:
     """Comma-separated values: the first line names the columns, white space around values does not count, nothing is NULL."""
-    return _table(node, [(line, node.location) for line in text.splitlines() if line.strip()], diagnostics)
+    return _table(node, text, node.location, diagnostics)
 
 
-def _table(node: YamlNode, lines: list[tuple[str, Location]], diagnostics: Diagnostics) -> WrittenRows | None:
-    if not lines:
+def _table(node: YamlNode, text: str, at: Location, diagnostics: Diagnostics) -> WrittenRows | None:
+    """The rows of comma-separated values; a value in quotes may go over several lines."""
+    try:
+        parsed = [
+            values for values in csv.reader(io.StringIO(text), skipinitialspace=True) if any(map(str.strip, values))
+        ]
+    except csv.Error as error:
+        diagnostics.error(f"these are no comma-separated values: {error}", at)
+        return None
+    if not parsed:
         return WrittenRows(node, ())
-    parsed = list(csv.reader((line for line, _ in lines), skipinitialspace=True))
     names = [name.strip() for name in parsed[0]]
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        diagnostics.error(f"the first line names column '{twice}' twice", at, hint="name each column once")
+        return None
     rows = []
-    for number, (values, (_, at)) in enumerate(zip(parsed[1:], lines[1:], strict=True), start=1):
+    for number, values in enumerate(parsed[1:], start=1):
         if len(values) != len(names):
             diagnostics.error(
                 f"row {number} has {len(values)} values, but the first line names {len(names)} columns",
@@ -160,9 +175,9 @@ def _from_file(node: YamlMapping, folder: Path, diagnostics: Diagnostics) -> Wri
         diagnostics.error(f"cannot read the rows in '{path}': {reason}", named.location)
         return None
     if path.suffix not in (".json", ".jsonl", ".ndjson"):
-        return _table(node, [(line, named.location) for line in text.splitlines() if line.strip()], diagnostics)
+        return _table(node, text, named.location, diagnostics)
     rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines(): JSON may hold other line breaks
         if not line.strip():
             continue
         try:
@@ -253,9 +268,30 @@ def _array(values: list[Value], type: DataType) -> pa.Array:
         return pa.array([None if v is None else _bytes(str(v)) for v in values], type.arrow)
     texts = pa.array(values, pa.string())
     try:
-        return cast_array(texts, STRING, type)
+        made = cast_array(texts, STRING, type)
     except DataError as error:
         raise _MisfitError(error.message, _hint(type)) from None
+    for text, value in zip(values, made, strict=True):
+        if text is not None and (lost := _lost(str(text), value, type)) is not None:
+            raise _MisfitError(f"'{text}' {lost}", "write the value as the column holds it")
+    return made
+
+
+def _lost(text: str, value: pa.Scalar, type: DataType) -> str | None:
+    """What a text has that CAST leaves out, so that two values would be equal that are not; None: nothing."""
+    if type.is_integer:
+        return None if Decimal(text.strip()) == value.as_py() else "has a fraction"
+    if type.root is TypeRoot.DECIMAL:
+        return None if Decimal(text.strip()) == value.as_py() else f"has more digits behind the point than {type.scale}"
+    if type.is_character:
+        return None if type.length is None or len(text) <= type.length else f"is longer than {type.length}"
+    if type.root is TypeRoot.DATE:
+        return None if _MIDNIGHT.fullmatch(text.strip()) else "has a time of day"
+    if type.is_temporal:
+        fraction = _FRACTION.search(text)
+        digits = 0 if fraction is None else len(fraction[1].rstrip("0"))
+        return None if digits <= (type.precision or 0) else f"has {digits} digits of fractions of a second"
+    return None
 
 
 def _bytes(text: str) -> bytes:
