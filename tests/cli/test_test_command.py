@@ -745,6 +745,27 @@ class Ask(AsyncFunction):
 """
 
 
+BATCH = """
+SET 'execution.runtime-mode' = 'batch';
+CREATE TABLE orders (buyer STRING, amount INT) WITH ('connector' = 'filesystem', 'path' = 'none', 'format' = 'json');
+CREATE TABLE totals (buyer STRING, amount INT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
+INSERT INTO totals SELECT buyer, SUM(amount) AS amount FROM orders GROUP BY buyer;
+"""
+
+
+def test_of_a_batch_the_last_table_is_compared(tell: Tell) -> None:
+    """Its sink of files takes no updates, and gets none on Spark."""
+    story = (
+        HEAD
+        + "- {name: sums, given: {orders: [{buyer: ann, amount: 1}, {buyer: ann, amount: 2}]}, expect: {totals: [{buyer: ann, amount: 3}]}}"
+    )
+    result = tell(story, BATCH)
+    assert result.code == 0, result.output
+    result = tell(story, BATCH.replace("GROUP BY buyer", "GROUP BY buyer ORDER BY buyer"))
+    assert result.code == 2
+    assert "a test runs a batch as a stream: ORDER BY begins with 'buyer', which is no time attribute" in result.output
+
+
 def test_answers_from_outside_are_waited_for_and_sources_that_have_ended_stay_so(tell: Tell, tmp_path: Path) -> None:
     (tmp_path / "asking.py").write_text(ASKING)
     story = """

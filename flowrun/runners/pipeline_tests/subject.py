@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from flowrun.core.elements import RowKind
 from flowrun.core.record import record
 from flowrun.core.row_errors import LETTER_COLUMNS_OF_A_RUN
 from flowrun.core.schema import Schema
-from flowrun.errors import Location, PipelineError
+from flowrun.errors import Diagnostic, Location, PipelineError
+from flowrun.frontend.pipeline import load_pipeline
 from flowrun.frontend.pipeline_tests.declaration import AS_WRITTEN, RESCALED, ROW_BY_ROW
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
@@ -22,15 +23,16 @@ from flowrun.graph.stream_graph_generator import build_stream_graph
 from flowrun.lowering import lower
 from flowrun.lowering.settings import graph_settings
 from flowrun.lowering.sources import source_of
-from flowrun.plan.changelog import ChangelogMode, changelog_modes
+from flowrun.plan.changelog import ChangelogMode, changelog_modes, check_changelogs
 from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, TableReference, walk_plan
+from flowrun.plan.rewrites import optimise
 from flowrun.plan.rewrites.traversal import map_plan, with_sinks
-from flowrun.plan.row_errors import is_letter_sink
-from flowrun.runners.compile import PROGRAM_SUFFIX, CompiledPipeline, compile_pipeline
+from flowrun.plan.row_errors import is_letter_sink, route_row_errors
+from flowrun.runners.compile import PROGRAM_SUFFIX, compile_pipeline
 from flowrun.runners.pipeline_tests.given_rows import GivenSource, GivenTable
 from flowrun.runners.pipeline_tests.replacements import Replacements
 
-AS_STREAM = {"settings.mode": "streaming", "settings.embedded_mode": "streaming"}
+_AS_STREAM = {"settings.mode": "streaming", "settings.embedded_mode": "streaming"}
 OTHER_PARALLELISM = 2
 _numbers = itertools.count()
 
@@ -99,15 +101,20 @@ class Subject:
             )
         self.path = path
         with allowing_missing():  # nothing is read: what is not there is no error
-            self.compiled: CompiledPipeline = compile_pipeline(path, variables, {**overrides, **AS_STREAM}, {})
-        if not self.compiled.runs:
-            raise PipelineError.of(f"'{path}' has no sink: nothing comes out that could be tested")
-        plan = replacements.apply(self.compiled.optimised)
+            compiled = compile_pipeline(path, variables, {**overrides, "settings.embedded_mode": "streaming"}, {})
+            if not compiled.runs:
+                raise PipelineError.of(f"'{path}' has no sink: nothing comes out that could be tested")
+            whole = _batch_as_stream(path, variables, overrides) if compiled.is_batch else compiled.optimised
+        plan = replacements.apply(whole)
         with allowing_missing():
             modes = changelog_modes(plan)
         self.sinks = tuple(_tested(sink, modes[id(sink)]) for sink in plan.sinks)
         captured = (_captured(s, tested.channel) for s, tested in zip(plan.sinks, self.sinks, strict=True))
         self.plan = with_sinks(plan, tuple(captured))
+        with allowing_missing():
+            problems = check_changelogs(self.plan) if compiled.is_batch else []
+        if problems:
+            raise _only_in_a_batch(problems)
         self.tables: dict[str, GivenTable] = {}
         self.bounded: set[str] = set()
         self.timed: set[str] = set()
@@ -150,6 +157,27 @@ class Subject:
                 id(s): GivenSource.in_place_of(source_of(s), self.tables[s.table.name]) for s in _scans(plan)
             }
         return build_job_graph(build_stream_graph(plan.name, lower(plan, given), graph_settings(plan.settings)))
+
+
+def _batch_as_stream(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> Plan:
+    """The optimised plan of a batch as a stream, whose last table is that of the batch.
+
+    Raises:
+        PipelineError: only a batch can do what it asks for.
+    """
+    try:
+        plan = load_pipeline(path, variables, {**overrides, **_AS_STREAM}).plan
+    except PipelineError as error:
+        raise _only_in_a_batch(error.diagnostics) from None
+    return route_row_errors(optimise(plan))
+
+
+def _only_in_a_batch(problems: Sequence[Diagnostic]) -> PipelineError:
+    """The error of what no stream can do."""
+    hint = "tests run what a stream can do, too: let the pipeline do this in a step of its own, behind what is tested"
+    return PipelineError(
+        [replace(p, message=f"a test runs a batch as a stream: {p.message}", hint=hint) for p in problems]
+    )
 
 
 def _scans(plan: Plan) -> list[Scan]:
