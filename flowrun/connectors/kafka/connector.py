@@ -162,6 +162,11 @@ _SINK_TOPIC = Option(
     OptionType.STRING,
     "Topic; or several separated by `;`, of which rows name one in a METADATA column `topic`.",
 )
+_SINK_PATTERN = Option(
+    "topic-pattern",
+    OptionType.STRING,
+    "Instead of `topic`: regular expression that the whole names of topics match which rows name in a METADATA column `topic`.",
+)
 _BUFFER = (
     Option(
         "sink.buffer-flush.max-rows",
@@ -203,7 +208,7 @@ KAFKA = Connector(
         _DISCOVERY,
         *ERROR_OPTIONS,
     ),
-    sink_options=(_SINK_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, _KEY_FIELDS, *_DELIVERY, _NAMING, _PARTITIONER),
+    sink_options=(_SINK_TOPIC, _SINK_PATTERN, *_PROPERTIES, *_LAYOUT, _KEY_FIELDS, *_DELIVERY, _NAMING, _PARTITIONER),
     create_source=create_source,
     create_sink=create_sink,
     formats=FORMATS,
@@ -222,7 +227,7 @@ UPSERT_KAFKA = Connector(
     name="upsert-kafka",
     summary="Topics of Apache Kafka whose messages are upserts: the last value of a key counts, and none deletes it.",
     source_options=(_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, *_BOUNDED, _DISCOVERY, *ERROR_OPTIONS),
-    sink_options=(_SINK_TOPIC, _TOPIC_PATTERN, *_PROPERTIES, *_LAYOUT, *_DELIVERY, _NAMING, *_BUFFER),
+    sink_options=(_SINK_TOPIC, _SINK_PATTERN, *_PROPERTIES, *_LAYOUT, *_DELIVERY, _NAMING, *_BUFFER),
     create_source=functools.partial(create_source, upsert=True),
     create_sink=functools.partial(create_sink, upsert=True),
     formats=tuple(f for f in FORMATS if not f.startswith(_OF_CHANGES)),

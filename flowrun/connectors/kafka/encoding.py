@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -46,6 +47,7 @@ class MessageEncoder:
         metadata: those of them that say something of the message, each with its key in `WRITABLE`.
         layout: where the others go.
         topics: that rows may name, if they name their topics.
+        pattern: instead: what matches the whole names of those that they may name.
         upsert: rows are upserts by the message's key: a deleted row is a message without value.
     """
 
@@ -55,11 +57,13 @@ class MessageEncoder:
         metadata: Mapping[str, str],
         layout: MessageLayout,
         topics: tuple[str, ...],
+        pattern: str | None = None,
         *,
         upsert: bool = False,
     ) -> None:
         self._upsert = upsert
         self._topics = topics
+        self._pattern = None if pattern is None else re.compile(pattern)
         self._value: RecordEncoder = layout.value.format.create_encoder(layout.value.columns, layout.value.options)
         self._value_columns = list(layout.value.columns.names)
         key = layout.key
@@ -111,16 +115,26 @@ class MessageEncoder:
 
     def _of_message(self, key: str, column: pa.Array) -> pa.Array:
         if key == "timestamp":
-            return column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
-        if key == "topic" and self._topics:
-            known = pc.fill_null(pc.is_in(column, pa.array(self._topics)), len(self._topics) == 1)
-            if not pc.all(known).as_py():
-                row = int(np.argmin(known.to_numpy(zero_copy_only=False)))
-                raise DataError(
-                    f"the row names topic {column[row].as_py()!r}, which is not one of {', '.join(self._topics)}",
-                    row=row,
-                )
+            return _times(column)
+        if key == "topic":
+            self._check_topics(column)
         return column.cast(MESSAGES.field(key).type)
+
+    def _check_topics(self, column: pa.StringArray) -> None:
+        if self._pattern is None:
+            known, expected = pc.is_in(column, pa.array(self._topics)), f"one of {', '.join(self._topics)}"
+        else:
+            names = column.dictionary_encode()
+            matching = [name for name in names.dictionary.to_pylist() if self._pattern.fullmatch(name)]
+            known, expected = pc.is_in(column, pa.array(matching, pa.string())), f"matched by '{self._pattern.pattern}'"
+        known = pc.if_else(column.is_valid(), known, len(self._topics) == 1)
+        row = known.index(False).as_py()
+        if row >= 0:
+            name = column[row].as_py()
+            raise DataError(
+                "the row names no topic" if name is None else f"the row names topic '{name}', which is not {expected}",
+                row=row,
+            )
 
     def _check(self, rows: pa.RecordBatch, removes: Bools | None) -> None:
         for name in self._required:
@@ -131,6 +145,18 @@ class MessageEncoder:
                     wrong = wrong & ~removes
                 if wrong.any():
                     raise DataError(f"column '{name}' is NOT NULL, but the row has a NULL", row=int(np.argmax(wrong)))
+
+
+def _times(column: pa.TimestampArray) -> pa.Int64Array:
+    """The times of messages in ms. To the client library 0 means now, and to Kafka -1 means that there is none."""
+    times = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    row = pc.fill_null(pc.less_equal(times, 0), False).index(True).as_py()
+    if row >= 0:
+        raise DataError(
+            f"the time of a message must be later than 1970-01-01 00:00:00 UTC, but the row says {column[row].as_py()}",
+            row=row,
+        )
+    return times
 
 
 def last_of_each_key(rows: pa.RecordBatch, keys: list[int]) -> Integers:

@@ -21,6 +21,8 @@ _MOST_WAITING = 65_536
 _MOST_BYTES = 128 << 20
 """The same in bytes; where they are reached, all are waited for."""
 _POLL_S = 0.005
+_NOT_TOGETHER = ("headers", "timestamp")
+"""Columns that the client library takes of single messages only."""
 FLUSH_S = 120.0
 """How long messages may take to be acknowledged, where the user says nothing (`properties.delivery.timeout.ms`)."""
 
@@ -100,7 +102,7 @@ class MessageProducer:
         for start in range(0, messages.num_rows, _CHUNK_ROWS):
             chunk = messages.slice(start, _CHUNK_ROWS)
             self._wait_for_room(chunk.nbytes)
-            if chunk.column("headers").null_count == chunk.num_rows:
+            if all(chunk.column(name).null_count == chunk.num_rows for name in _NOT_TOGETHER):
                 for topic, dicts in _by_topic(chunk, self._topic):
                     self._send_together(topic, dicts)
             else:
@@ -174,9 +176,9 @@ class MessageProducer:
             self.client.poll(0)
         self._errors.check()
 
-    def _failure(self, error: Any, topic: str, partition: int) -> ConnectorError | DataError:
+    def _failure(self, error: Any, topic: str, partition: int | None) -> ConnectorError | DataError:
         kinds = library().KafkaError
-        place = f"topic '{topic}'" + (f", partition {partition}" if partition >= 0 else "")
+        place = f"topic '{topic}'" + (f", partition {partition}" if partition is not None and partition >= 0 else "")
         if error.code() in (kinds.MSG_SIZE_TOO_LARGE, kinds.RECORD_LIST_TOO_LARGE):
             return DataError(
                 f"{place}: a message is larger than is allowed: {error.str()}",
@@ -215,12 +217,11 @@ def _dicts(chunk: pa.RecordBatch) -> list[dict[str, Any]]:
         for message, key in zip(messages, byte_strings(chunk.column("key")), strict=True):
             if key is not None:
                 message["key"] = key
-    for name in ("partition", "timestamp"):
-        column = chunk.column(name)
-        if column.null_count < chunk.num_rows:
-            for message, value in zip(messages, column.to_pylist(), strict=True):
-                if value is not None:
-                    message[name] = value
+    partitions = chunk.column("partition")
+    if partitions.null_count < chunk.num_rows:
+        for message, partition in zip(messages, partitions.to_pylist(), strict=True):
+            if partition is not None:
+                message["partition"] = partition
     return messages
 
 

@@ -43,10 +43,11 @@ class KafkaSink:
         metadata: those of them that say something of the message, each with its key.
         layout: where the others go.
         cluster: where the topics are.
-        topics: the topics; with more than one, or none (any), rows name theirs.
+        topics: the topics; with more than one, or none, rows name theirs.
         delivery: what it promises with checkpoints.
         prefix: what names of transactions begin with; for EXACTLY_ONCE only.
         partitioner: how partitions are chosen.
+        topic_pattern: without topics: what matches the whole names of those that rows may name.
         upsert: rows are upserts by the message's key.
         most_rows: how many upserts are gathered; 0: none.
         interval_ms: how long they are gathered.
@@ -60,6 +61,7 @@ class KafkaSink:
     delivery: Delivery
     prefix: str
     partitioner: str
+    topic_pattern: str | None = None
     upsert: bool = False
     most_rows: int = 0
     interval_ms: int = 0
@@ -83,7 +85,9 @@ class KafkaSink:
 
     def encoder(self) -> MessageEncoder:
         """What makes messages of rows."""
-        return MessageEncoder(self.schema, self.metadata, self.layout, self.topics, upsert=self.upsert)
+        return MessageEncoder(
+            self.schema, self.metadata, self.layout, self.topics, self.topic_pattern, upsert=self.upsert
+        )
 
     def create_check(self) -> RowCheck | None:
         """A check for values that the format cannot write; None: it can write all values."""
@@ -155,7 +159,7 @@ def create_sink(table: TableDefinition, *, upsert: bool = False) -> KafkaSink:
     layout = layout_of(table, table.physical, upsert=upsert)
     for part in (layout.value, *([] if layout.key is None else [layout.key])):
         part.format.create_encoder(part.stored(part.columns), part.options)  # so that wrong options are refused now
-    topics, _ = topics_of(table)
+    topics, pattern = topics_of(table)
     if len(topics) != 1 and "topic" not in table.metadata.values():
         raise OptionError(
             "topic",
@@ -173,6 +177,13 @@ def create_sink(table: TableDefinition, *, upsert: bool = False) -> KafkaSink:
             )
         if not topics:
             raise OptionError("topic", "'exactly-once' needs 'topic': a pattern is not enough")
+        _check_transactional(table)
+    if table.options.get("properties.transactional.id") is not None:
+        raise OptionError(
+            "properties.transactional.id",
+            f"sink '{table.name}': transactions are named by the sink",
+            hint="leave it out; 'sink.delivery-guarantee' = 'exactly-once' and 'sink.transactional-id-prefix' write in transactions",
+        )
     partitioner = DEFAULT if upsert else options.text("sink.partitioner")
     if partitioner == ROUND_ROBIN and layout.key is not None:
         raise OptionError("sink.partitioner", "'round-robin' would deal messages with one key to several partitions")
@@ -186,10 +197,24 @@ def create_sink(table: TableDefinition, *, upsert: bool = False) -> KafkaSink:
         delivery=delivery,
         prefix=prefix,
         partitioner=partitioner,
+        topic_pattern=pattern,
         upsert=upsert,
         most_rows=rows,
         interval_ms=interval,
     )
+
+
+def _check_transactional(table: TableDefinition) -> None:
+    """Raise OptionError if the user's properties exclude transactions."""
+    for name, allowed in (("acks", ("all", "-1")), ("enable.idempotence", ("true",))):
+        option = f"properties.{name}"
+        value = table.options.get(option)
+        if value is not None and str(value).strip().lower() not in allowed:
+            raise OptionError(
+                option,
+                f"'sink.delivery-guarantee' = 'exactly-once' needs '{option}' = '{allowed[0]}', got '{value}'",
+                hint="leave it out",
+            )
 
 
 def _buffer(table: TableDefinition, upsert: bool) -> tuple[int, int]:

@@ -26,6 +26,7 @@ ROWS = Schema((Field("k_id", t.BIGINT, False), Field("name", t.STRING)))
 KEYED = {"key.format": "json", "key.fields": "k_id", "key.fields-prefix": "k_", "value.fields-include": "EXCEPT_KEY"}
 UPSERT: dict[str, Any] = {"connector": "upsert-kafka", "primary_key": ("k_id",)}
 UPSERT_OPTIONS = {"key.format": "json", "value.format": "json"}
+EXACTLY_ONCE = {"sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "p"}
 ADD, UB, UA, DEL = RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE
 
 
@@ -90,6 +91,27 @@ def test_rows_say_what_their_message_is() -> None:
     assert raised.value.row == 1
 
 
+def test_rows_name_topics_that_the_pattern_matches() -> None:
+    schema = Schema.of(id=t.BIGINT, topic=t.STRING)
+    found = made(schema, {"topic": None, "topic-pattern": "a+"}, written_metadata={"topic": "topic"})
+    assert [m["topic"] for m in encoded(found, [(1, "aa"), (2, "a")])] == ["aa", "a"]
+    with pytest.raises(DataError, match=r"names topic 'ab', which is not matched by 'a\+'") as raised:
+        encoded(found, [(1, "a"), (2, "ab")])
+    assert raised.value.row == 1
+    with pytest.raises(DataError, match="names no topic"):
+        encoded(found, [(1, None)])
+
+
+@pytest.mark.parametrize("ms", [0, -1, -5])
+def test_times_that_mean_something_else_to_kafka_are_refused(ms: int) -> None:
+    schema = Schema.of(id=t.BIGINT, ts=t.timestamp_ltz(3))
+    found = made(schema, {}, written_metadata={"ts": "timestamp"})
+    moment = datetime.datetime.fromtimestamp(0, datetime.UTC)
+    with pytest.raises(DataError, match="must be later than 1970-01-01 00:00:00 UTC") as raised:
+        encoded(found, [(1, moment + datetime.timedelta(seconds=1)), (2, moment + datetime.timedelta(milliseconds=ms))])
+    assert raised.value.row == 1
+
+
 def test_a_row_that_lacks_a_value_is_refused() -> None:
     with pytest.raises(DataError, match="'k_id' is NOT NULL"):
         encoded(made(ROWS, {}), [(None, "a")])
@@ -102,6 +124,9 @@ def test_a_row_that_lacks_a_value_is_refused() -> None:
         ({"topic": "a;b"}, "no column says which one"),
         ({"topic": None, "topic-pattern": "a.*"}, "no column says which one"),
         ({**KEYED, "sink.partitioner": "round-robin"}, "deal messages with one key"),
+        ({"properties.transactional.id": "mine"}, "transactions are named by the sink"),
+        ({**EXACTLY_ONCE, "properties.acks": "1"}, "needs 'properties.acks' = 'all'"),
+        ({**EXACTLY_ONCE, "properties.enable.idempotence": "false"}, "needs 'properties.enable.idempotence' = 'true'"),
         ({"sink.partitioner": "com.example.Mine"}, "must be one of default, fixed, round-robin"),
     ],
 )
@@ -120,7 +145,7 @@ def test_upserts_are_gathered_with_both_options_or_none() -> None:
 
 
 def test_what_is_promised() -> None:
-    exactly = {"sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "p"}
+    exactly = {**EXACTLY_ONCE, "properties.acks": "-1", "properties.enable.idempotence": "true"}
     assert made(ROWS, exactly).delivery is Delivery.EXACTLY_ONCE
     assert made(ROWS, exactly).create_committer() is not None
     assert made(ROWS, {}).create_committer() is None

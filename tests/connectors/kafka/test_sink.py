@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import threading
 import uuid
@@ -91,8 +92,6 @@ def test_keys_go_where_javas_clients_put_them(kafka: KafkaBroker) -> None:
 
 
 def test_what_rows_say_of_their_message_is_written(kafka: KafkaBroker) -> None:
-    import datetime
-
     topics = [kafka.create_topic(1) for _ in range(2)]
     schema = Schema(
         (
@@ -115,6 +114,42 @@ def test_what_rows_say_of_their_message_is_written(kafka: KafkaBroker) -> None:
     assert message.headers() == [("a", b"x")]
     assert message.timestamp() == (1, 1_704_067_200_000)
     assert kafka.values(topics[0]) == [b'{"id":2}']
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_times_alone_are_written(kafka: KafkaBroker, tmp_path: Path, guarantee: str) -> None:
+    topic = kafka.create_topic(1)
+    schema = Schema((Field("id", t.BIGINT), Field("ts", t.timestamp_ltz(3))))
+    options = {"sink.delivery-guarantee": guarantee, "sink.transactional-id-prefix": "times"}
+    made = writing(kafka, topic, schema, options, written_metadata={"ts": "timestamp"})
+    moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    writer = made.create_writer(writer_context(staging=str(tmp_path / "staged")))
+    writer.open()
+    writer.write(batch(schema, [(1, moment), (2, None)]))
+    writer.flush(True)
+    committer = made.create_committer()
+    if committer is not None:
+        committer.commit(writer.prepare_commit())
+    writer.close()
+    first, second = kafka.messages(topic)
+    assert first.timestamp() == (1, 1_704_067_200_000)
+    assert second.timestamp()[1] > 1_704_067_200_000
+
+
+def test_a_row_may_name_any_topic_that_the_pattern_matches(kafka: KafkaBroker) -> None:
+    topic = kafka.create_topic(1)
+    schema = Schema((Field("id", t.BIGINT), Field("topic", t.STRING)))
+    pattern = {"topic": None, "topic-pattern": f"{topic}|gone-.*"}
+    made = writing(kafka, "", schema, pattern, written_metadata={"topic": "topic"})
+    writer = made.create_writer(writer_context())
+    writer.open()
+    writer.write(batch(schema, [(1, topic)]))
+    writer.flush(False)
+    assert kafka.values(topic) == [b'{"id":1}']
+    writer.write(batch(schema, [(2, "gone-1")]))
+    with pytest.raises(ConnectorError, match="topic 'gone-1' does not exist"):
+        writer.flush(True)
+    writer.close()
 
 
 UPSERT_ROWS = Schema((Field("id", t.BIGINT, False), Field("name", t.STRING)))
