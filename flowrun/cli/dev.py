@@ -26,6 +26,9 @@ from flowrun.cli.arguments import pipeline_arguments
 from flowrun.cli.preview import sample_options
 
 _SUFFIXES = (".yaml", ".yml", ".sql", ".py", ".proto", ".avsc")
+_PIPELINE = re.compile(
+    r"""^\{?\s*["']?pipeline["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?:[,#}].*)?$""", re.MULTILINE
+)
 _SETTLED_MS = 150
 _SHOWN = 5
 _TABLES = dict[str, list[list[str | None]]]
@@ -53,8 +56,8 @@ def dev(
 ) -> None:
     """Show what a pipeline makes of a sample of its input, and how its tests go, again whenever something changes.
 
-    Watched are the folder of FILE, or that of its project, and those below: pipelines, tests, Python functions, schemas. The tests are
-    those in NAME.test.yaml files that name FILE. Nothing is written to sinks, and no state is kept. Ctrl-C ends it.
+    Watched are the folder of FILE, or that of its project, and those below: pipelines, tests and their files of rows, Python functions,
+    schemas; without a project the folder `tests` beside it, too. The tests are those in NAME.test.yaml files that name FILE. Nothing is written to sinks, and no state is kept. Ctrl-C ends it.
     """
     from flowrun.cli.console import EXIT_OK, say
 
@@ -99,19 +102,16 @@ def _rounds(file: Path, *, once: bool) -> Iterator[Sequence[Path]]:
     if once:
         yield ()
         return
-    from flowrun.frontend.project_file import project_file
-
-    project, stop = project_file(file.parent), threading.Event()
-    folder = (file if project is None else project).absolute().parent
-    changes: queue.SimpleQueue[set[Path]] = queue.SimpleQueue()
-    watcher = threading.Thread(target=_watch, args=(folder, stop, changes), name="flowrun-watch", daemon=True)
+    folders, stop = _watched(file), threading.Event()
+    changes: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
+    watcher = threading.Thread(target=_watch, args=(folders, stop, changes), name="flowrun-watch", daemon=True)
     watcher.start()
     try:
         yield ()
         while True:
-            changed = changes.get()
+            changed = _next(changes)
             while not changes.empty():
-                changed |= changes.get()
+                changed |= _next(changes)
             yield sorted(changed)
     except KeyboardInterrupt:
         return
@@ -120,20 +120,57 @@ def _rounds(file: Path, *, once: bool) -> Iterator[Sequence[Path]]:
         watcher.join()
 
 
-def _watch(folder: Path, stop: threading.Event, changes: queue.SimpleQueue[set[Path]]) -> None:
+def _next(changes: queue.SimpleQueue[set[Path] | Exception]) -> set[Path]:
+    """What has changed; it waits. Raises FlowrunError: nothing can be watched."""
+    from flowrun.errors import FlowrunError
+
+    found = changes.get()
+    if isinstance(found, Exception):
+        hint = "WATCHFILES_FORCE_POLLING=1 looks at the files again and again instead"
+        raise FlowrunError(f"cannot watch files: {found}", hint=hint) from found
+    return found
+
+
+def _watched(file: Path) -> tuple[Path, ...]:
+    """The folder of the pipeline's project; without one its own, and `tests` beside that."""
+    from flowrun.frontend.project_file import project_file
+
+    project = project_file(file.parent)
+    if project is not None:
+        return (project.absolute().parent,)
+    own = file.absolute().parent
+    return tuple(folder for folder in (own, own.parent / "tests") if folder == own or folder.is_dir())
+
+
+def _watch(folders: Sequence[Path], stop: threading.Event, changes: queue.SimpleQueue[set[Path] | Exception]) -> None:
     from watchfiles import watch
 
     def counts(_: object, path: str) -> bool:
-        return _counts(folder, Path(path))
+        return any(_counts(folder, Path(path)) for folder in folders)
 
-    for found in watch(folder, watch_filter=counts, step=_SETTLED_MS, stop_event=stop, raise_interrupt=False):
-        changes.put({Path(path) for _, path in found})
+    try:
+        for found in watch(*folders, watch_filter=counts, step=_SETTLED_MS, stop_event=stop, raise_interrupt=False):
+            changes.put({Path(path) for _, path in found})
+    except (OSError, RuntimeError) as error:  # no more watches are to be had, say
+        changes.put(error)
 
 
 def _counts(folder: Path, path: Path) -> bool:
-    """Whether a change of this file may change what is shown."""
-    parts = path.relative_to(folder).parts if path.is_relative_to(folder) else ()
-    return path.suffix.lower() in _SUFFIXES and not any(part.startswith((".", "__pycache__")) for part in parts)
+    """Whether a change of this file below a folder may change what is shown."""
+    if not path.is_relative_to(folder) or any(
+        p.startswith((".", "__pycache__")) for p in path.relative_to(folder).parts
+    ):
+        return False
+    return path.suffix.lower() in _SUFFIXES or _has_rows_of_a_test(folder, path)
+
+
+def _has_rows_of_a_test(folder: Path, path: Path) -> bool:
+    """Whether a file of tests beside a file or above it names it."""
+    from flowrun.frontend.pipeline_tests.document import SUFFIXES
+
+    places = [place for place in path.parents if place.is_relative_to(folder)]
+    tests = (test for place in places for suffix in SUFFIXES for test in place.glob(f"*{suffix}"))
+    return any(path.name in _text(test) for test in tests)
 
 
 def _say_what_changed(file: Path, changed: Sequence[Path]) -> None:
@@ -166,13 +203,31 @@ def _flowrun(*words: str) -> int:
 
 
 def named_tests(file: Path) -> list[Path]:
-    """The files of tests below the folder of a pipeline, or beside it in `tests`, that name it."""
-    from flowrun.runners.pipeline_tests.files import is_test_file
+    """The files of tests that name a pipeline: below the folder of its project; without one below its own, or beside that in `tests`."""
+    from flowrun.frontend.pipeline_tests.document import SUFFIXES
 
-    pattern = re.compile(rf"^\s*pipeline:\s*[\"']?(?:\S*/)?{re.escape(file.name)}[\"']?\s*(?:#.*)?$", re.MULTILINE)
-    folder = file.parent
-    places = {*folder.rglob("*.test.yaml"), *(folder.parent / "tests").glob("*.test.yaml")}
-    return sorted(p for p in places if is_test_file(p) and pattern.search(_text(p)))
+    found = (Path(place) / name for folder in _watched(file) for place, name in _files(folder))
+    tests = (path for path in found if path.name.endswith(SUFFIXES) and _names(path, file))
+    here = Path.cwd()
+    return sorted(path.relative_to(here) if path.is_relative_to(here) else path for path in dict.fromkeys(tests))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str]]:
+    """(folder, name) of all files below a folder that are not hidden; what vanishes meanwhile is left out."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        yield from ((place, name) for name in names if not name.startswith("."))
+
+
+def _names(test: Path, file: Path) -> bool:
+    """Whether a file of tests, which may be broken, names a pipeline."""
+    found = _PIPELINE.search(_text(test))
+    if found is None:
+        return False
+    name = next(text for text in found.groups() if text is not None)
+    if "${" in name:
+        return Path(name).name == file.name
+    return os.path.realpath(test.parent / name) == os.path.realpath(file)
 
 
 def _text(path: Path) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.cli.dev import named_tests
+from flowrun.cli.dev import _counts, named_tests
 from tests.end_to_end.conftest import Command
 
 PIPELINE = """\
@@ -54,10 +54,62 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_tests_are_those_that_name_the_pipeline(folder: Path) -> None:
-    Path("tests").mkdir()
+    for name in ("tests", "old", ".venv"):
+        Path(name).mkdir()
+    Path("old/orders.yaml").write_text(PIPELINE)
     Path("tests/more.test.yaml").write_text("pipeline: ../orders.yaml  # this one\ntests: []\n")
     Path("tests/other.test.yaml").write_text("pipeline: ../my_orders.yaml\ntests: []\n")
-    assert named_tests(Path("orders.yaml")) == [Path("orders.test.yaml"), Path("tests/more.test.yaml")]
+    Path("tests/quoted.test.yml").write_text("{'pipeline': \"../orders.yaml\", tests: [")
+    Path("tests/old.test.yaml").write_text("pipeline: ../old/orders.yaml\ntests: []\n")
+    Path(".venv/theirs.test.yaml").write_text("pipeline: ../orders.yaml\ntests: []\n")
+    assert named_tests(Path("orders.yaml")) == [
+        Path("orders.test.yaml"),
+        Path("tests/more.test.yaml"),
+        Path("tests/quoted.test.yml"),
+    ]
+    assert named_tests(Path("old/orders.yaml")) == [Path("tests/old.test.yaml")]
+
+
+def test_names_with_spaces_and_tests_elsewhere_in_the_project(folder: Path) -> None:
+    Path("my pipelines/daily").mkdir(parents=True)
+    Path("all tests").mkdir()
+    Path("my pipelines/daily/new orders.yaml").write_text(PIPELINE)
+    Path("all tests/new.test.yaml").write_text("pipeline: ../my pipelines/daily/new orders.yaml\ntests: []\n")
+    assert named_tests(Path("my pipelines/daily/new orders.yaml")) == []
+    Path("flowrun.yaml").write_text("pipelines: 'my pipelines/**/*.yaml'\n")
+    assert named_tests(Path("my pipelines/daily/new orders.yaml")) == [Path("all tests/new.test.yaml")]
+
+
+def test_rows_of_tests_in_files_of_their_own_count(folder: Path) -> None:
+    Path("out").mkdir()
+    Path("orders.test.yaml").write_text(TEST.replace("[{id: 1, amount: 3}]", "{file: rows/given.csv}"))
+    counted = ["orders.yaml", "prices.py", "rows/given.csv", ".git/orders.yaml", "out/part-0.json", "orders.json"]
+    assert [name for name in counted if _counts(folder, folder / name)] == [
+        "orders.yaml",
+        "prices.py",
+        "rows/given.csv",
+    ]
+
+
+@pytest.mark.exhaustive
+def test_tests_in_the_folder_beside_are_watched(folder: Path) -> None:
+    Path("flows").mkdir()
+    Path("tests").mkdir()
+    for name in ("orders.yaml", "prices.py", "orders.json"):
+        Path(name).rename(f"flows/{name}")
+    Path("orders.test.yaml").rename("tests/orders.test.yaml")
+    test = TEST.replace("orders.yaml", "../flows/orders.yaml")
+    Path("tests/orders.test.yaml").write_text(test)
+    Path("flows/orders.yaml").write_text(PIPELINE.replace("path: orders.json", "path: flows/orders.json"))
+    session = Session(file="flows/orders.yaml")
+    try:
+        assert "1 test passed" in session.until("waiting for changes")
+        Path("tests/orders.test.yaml").write_text(test.replace("amount: 6", "amount: 7"))
+        changed = session.until("waiting for changes")
+        assert "changed: tests/orders.test.yaml" in changed
+        assert "1 failed" in changed
+    finally:
+        session.kill()
 
 
 def test_a_file_that_is_not_there(flowrun: Command) -> None:
@@ -68,10 +120,10 @@ def test_a_file_that_is_not_there(flowrun: Command) -> None:
 class Session:
     """`flowrun dev` in a process; what it shows is read up to what is waited for."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, file: str = "orders.yaml") -> None:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "flowrun", "dev", "orders.yaml", *words],
+            [sys.executable, "-m", "flowrun", "dev", file, *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
         )  # fmt: skip
         self._seen = ""
