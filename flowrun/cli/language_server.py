@@ -7,11 +7,12 @@ in UTF-16 code units there, and in code points everywhere else.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -22,6 +23,7 @@ from flowrun.frontend.pipeline import SQL_SUFFIXES
 if TYPE_CHECKING:
     from lsprotocol import types as lsp
     from pygls.lsp.server import LanguageServer
+    from pygls.workspace import TextDocument
 
     from flowrun.errors import Diagnostic
     from flowrun.runners.editing.analysis import Analysis
@@ -45,7 +47,7 @@ def language_server() -> None:
     """
     CLIENT.module("pygls.lsp.server", "flowrun lsp")
     logging.basicConfig(level=logging.ERROR)
-    make_server().start_io()
+    make_server().start_io(*_streams())
 
 
 def make_server() -> LanguageServer:
@@ -99,23 +101,28 @@ class _Documents:
     def __init__(self, server: LanguageServer) -> None:
         self._server = server
         self._analyses: dict[str, Analysis] = {}
-        self._versions: dict[str, int] = {}
+        self._turns = itertools.count()
+        self._turn: dict[str, int] = {}
+        """The number of what was begun last for a text: what is older counts no more."""
 
     async def look_at_soon(self, uri: str) -> None:
         """Look at a text once nothing was typed for a moment."""
-        version = self._versions[uri] = self._versions.get(uri, 0) + 1
+        turn = self._turn[uri] = next(self._turns)
         await asyncio.sleep(SETTLED_S)
-        if self._versions.get(uri) == version:
+        if self._turn.get(uri) == turn:
             await self.look_at(uri)
 
     async def look_at(self, uri: str) -> None:
-        """Tell the editor what is wrong with a text now."""
+        """Tell the editor what is wrong with a text now, unless it is another one by then, or closed."""
         from lsprotocol import types as lsp
 
         from flowrun.runners.editing.analysis import analyse
 
+        turn = self._turn[uri] = next(self._turns)
         document = self._server.workspace.get_text_document(uri)
-        found = await asyncio.to_thread(analyse, Path(document.path), document.source)
+        found = await asyncio.to_thread(analyse, _path(document), document.source)
+        if self._turn.get(uri) != turn:
+            return
         before = self._analyses.get(uri)
         tables = found.tables if found.is_right or before is None else {**before.tables, **found.tables}
         self._analyses[uri] = replace(found, tables=tables)
@@ -129,7 +136,7 @@ class _Documents:
         from lsprotocol import types as lsp
 
         self._analyses.pop(uri, None)
-        self._versions.pop(uri, None)
+        self._turn.pop(uri, None)
         self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
 
     def proposals(self, uri: str, position: lsp.Position) -> list[lsp.CompletionItem]:
@@ -139,7 +146,7 @@ class _Documents:
         document, line, column = self._place(uri, position)
         tables = self._analysis(uri).tables
         items = []
-        for number, proposal in enumerate(_proposals(Path(document.path), document.source, line, column, tables)):
+        for number, proposal in enumerate(_proposals(_path(document), document.source, line, column, tables)):
             begin = self._server.workspace.get_text_document(uri).position_codec.position_to_client_units(
                 document.lines, lsp.Position(line, column - proposal.begun)
             )
@@ -162,7 +169,7 @@ class _Documents:
         from flowrun.runners.editing.meaning import about
 
         document, line, column = self._place(uri, position)
-        text = about(Path(document.path), document.source, line, column, self._analysis(uri))
+        text = about(_path(document), document.source, line, column, self._analysis(uri))
         return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
 
     def definition(self, uri: str, position: lsp.Position) -> lsp.Location | None:
@@ -172,7 +179,7 @@ class _Documents:
         from flowrun.runners.editing.meaning import declared_at
 
         document, line, column = self._place(uri, position)
-        place = declared_at(document.source, line, column, self._analysis(uri))
+        place = declared_at(_path(document), document.source, line, column, self._analysis(uri))
         if place is None:
             return None
         return lsp.Location(uri, self._range(document, place.line - 1, place.column - 1, place.length))
@@ -217,12 +224,26 @@ class _Documents:
 
 def _proposals(path: Path, text: str, line: int, column: int, tables: Any) -> list[Proposal]:
     from flowrun.runners.editing.sql_words import sql_proposals
-    from flowrun.runners.editing.yaml_words import place_of, yaml_proposals
+    from flowrun.runners.editing.yaml_words import place_in, yaml_proposals
 
-    lines = text.split("\n")
     if path.suffix.lower() not in SQL_SUFFIXES:
-        return list(yaml_proposals(place_of(text, line, column), tables))
-    offset = sum(len(part) + 1 for part in lines[:line]) + column
-    start = text.rfind(";", 0, offset) + 1
-    end = text.find(";", offset)
-    return list(sql_proposals(text[start:offset], text[start : end if end >= 0 else None], tables))
+        place = place_in(path, text, line, column)
+        return [] if place is None else list(yaml_proposals(place, tables))
+    offset = sum(len(part) + 1 for part in text.split("\n")[:line]) + column
+    return list(sql_proposals(text[:offset], text[offset:], tables))
+
+
+def _path(document: TextDocument) -> Path:
+    """Of a text that was never saved: its name, with the ending for the language that the editor has chosen for it."""
+    path = Path(document.path)
+    return path if path.suffix or document.language_id is None else path.with_suffix(f".{document.language_id}")
+
+
+def _streams() -> tuple[BinaryIO, BinaryIO]:
+    """Standard input and output for the protocol alone: what modules of functions print goes to standard error, and they read nothing."""
+    taken = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return taken

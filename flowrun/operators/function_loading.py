@@ -26,6 +26,8 @@ _loaded_from_search_path: set[str] = set()
 """Top-level modules that came from some pipeline's search path."""
 _imported: set[str] = set()
 """Modules that were imported for users' functions."""
+_read_at: dict[str, int] = {}
+"""Files of modules from search paths → when they had been changed last as they were read, in ns since 1970."""
 
 
 def load_function(reference: str, search_path: Sequence[str] = (), *, context: bool = False) -> Any:
@@ -114,6 +116,28 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
         _loaded_from_search_path.update(
             name for name in sys.modules.keys() - before if "." not in name and is_from(sys.modules[name], folders)
         )
+        for name in sys.modules.keys() - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and name.partition(".")[0] in _loaded_from_search_path:
+                _read_at[file] = _changed_at(file)
+
+
+def _changed_at(file: str) -> int:
+    """0: the file is not there."""
+    try:
+        return os.stat(file).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def forget_changed_modules() -> None:
+    """Drop the modules of pipelines' folders if a file of them has changed since, so that they are imported anew."""
+    with _import_lock:
+        if all(_changed_at(file) == read for file, read in _read_at.items()):
+            return
+        _read_at.clear()
+        for top in _loaded_from_search_path:
+            _drop(top)
 
 
 def _look_into_folders_again() -> None:
@@ -151,8 +175,12 @@ def _forget_other_origins(folders: list[str]) -> None:
             continue
         spec = importlib.machinery.PathFinder.find_spec(top, folders)
         if spec is not None and not is_from(sys.modules[top], folders):
-            for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
-                del sys.modules[name]
+            _drop(top)
+
+
+def _drop(top: str) -> None:
+    for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
+        del sys.modules[name]
 
 
 def _instantiate(kind: type, reference: str) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,13 +66,17 @@ class Editor:
         self._send({"method": method, **_given(method, params)})
 
     def uri(self, name: str) -> str:
-        return (self._folder / name).as_uri()
+        return name if name.startswith("untitled:") else (self._folder / name).as_uri()
 
     def open(self, name: str, text: str) -> list[dict[str, Any]]:
+        self.begin(name, text)
+        return self._problems()
+
+    def begin(self, name: str, text: str) -> None:
+        """Open a text, and do not wait for what is told of it."""
         self._version += 1
         document = {"uri": self.uri(name), "languageId": "sql", "version": self._version, "text": text}
         self.tell("textDocument/didOpen", textDocument=document)
-        return self._problems()
 
     def change(self, name: str, text: str) -> list[dict[str, Any]]:
         self._version += 1
@@ -153,6 +158,43 @@ def test_a_yaml_pipeline(editor: Editor) -> None:
     proposed = editor.at("completion", "job.yaml", 2, len("  s: {connector: da"))
     labels = [item["label"] for item in (proposed["items"] if isinstance(proposed, dict) else proposed)]
     assert labels == ["datagen"]
+
+
+MANY = SCRIPT + "\n".join(f"SELECT amont + {i} FROM large;" for i in range(100))
+
+
+def test_what_was_found_of_an_older_text_is_not_told(editor: Editor) -> None:
+    """It takes longer to look at the older one than at the one that is there by then."""
+    editor.begin("job.sql", MANY)
+    time.sleep(0.1)
+    assert editor.change("job.sql", SCRIPT) == []
+    assert editor.open("other.sql", MANY)
+    assert [len(told["diagnostics"]) for told in editor.published if told["uri"].endswith("job.sql")] == [0]
+
+
+def test_of_a_text_that_was_closed_while_it_was_looked_at_nothing_is_told(editor: Editor) -> None:
+    editor.begin("job.sql", MANY)
+    editor.tell("textDocument/didClose", textDocument={"uri": editor.uri("job.sql")})
+    assert editor.open("other.sql", MANY)
+    assert [len(told["diagnostics"]) for told in editor.published if told["uri"].endswith("job.sql")] == [0]
+
+
+def test_what_modules_of_functions_print_and_ask_is_no_part_of_the_protocol(editor: Editor, tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(
+        "import os, sys\nprint('Content-Length: 3')\nos.write(1, b'Content-Length: 5\\r\\n\\r\\n')\n"
+        "os.system('echo child')\ndef f(n: int) -> int: return n\n"
+    )
+    (tmp_path / "asking.py").write_text("input('who?')\n")
+    made = "CREATE FUNCTION f AS '{}.f' LANGUAGE PYTHON;\nSELECT f(1);"
+    assert editor.open("noisy.sql", made.format("noisy")) == []
+    (problem,) = editor.open("asking.sql", made.format("asking"))
+    assert "importing asking failed: EOFError" in problem["message"]
+    assert editor.close() == 0
+
+
+def test_a_text_that_was_never_saved_is_in_the_language_that_the_editor_says(editor: Editor) -> None:
+    (problem,) = editor.open("untitled:Untitled-1", SCRIPT.replace("amount)", "amont)"))
+    assert "column 'amont' does not exist" in problem["message"]
 
 
 def test_a_closed_text_has_no_problems(editor: Editor) -> None:

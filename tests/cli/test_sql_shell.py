@@ -138,6 +138,14 @@ def proposed(session: SqlSession, text: str) -> list[str]:
         ("CREATE TABLE t (n INT, o BIGINT METADATA FROM 'o|') WITH ('connector' = 'kafka')", ["offset"]),
         ("CREATE TABLE t (n INT, o BIGINT METADATA FROM 'o|') WITH ('connector' = 'nothing')", []),
         ("SELECT 'fro|", []),
+        ("SELECT 'it''s', am| FROM orders", ["amount"]),
+        ("-- don't\nSELECT am| FROM orders", ["amount"]),
+        ("/* it's; */ SELECT ';', am| FROM orders", ["amount"]),
+        ("SHOW TABLES; SELECT am| -- ; of\nFROM orders", ["amount"]),
+        ("SELECT amount FROM orders -- am|", []),
+        ("SELECT amount /* am| */ FROM orders", []),
+        ("SELECT '-- ', am| FROM orders", ["amount"]),
+        ("CREATE TABLE t (n INT) WITH ('connector' = 'kaf|)", ["kafka"]),
     ],
 )
 def test_words_that_may_come_next(session: SqlSession, text: str, some: list[str]) -> None:

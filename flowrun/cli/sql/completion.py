@@ -24,5 +24,7 @@ class SqlCompleter(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """The words that begin with what stands before the cursor."""
         asked = complete_event.completion_requested
-        for proposal in sql_proposals(document.text_before_cursor, document.text, self._session.tables, asked=asked):
+        for proposal in sql_proposals(
+            document.text_before_cursor, document.text_after_cursor, self._session.tables, asked=asked
+        ):
             yield Completion(proposal.text, -proposal.begun, display_meta=proposal.about)

@@ -196,9 +196,14 @@ def read_tests(path: Path, environment: Mapping[str, str] | None = None) -> Pipe
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise PipelineError.of(f"cannot read the tests in '{path}': {reason}") from error
-    source = SourceText(str(path), text)
+    return check_tests(SourceText(str(path), text), environment)
+
+
+def check_tests(source: SourceText, environment: Mapping[str, str] | None = None) -> PipelineTestFile:
+    """The tests of a text, by itself: its pipelines are not looked at. Arguments, and what it raises, as `read_tests`."""
     diagnostics = Diagnostics(source)
-    read = _Reader(source, path.parent, diagnostics).read(os.environ if environment is None else environment)
+    folder = Path(source.file).parent
+    read = _Reader(source, folder, diagnostics).read(os.environ if environment is None else environment)
     diagnostics.raise_if_errors()
     assert read is not None
     return read

@@ -15,12 +15,16 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, FlowrunError, Location, PipelineError
 from flowrun.frontend.pipeline import SQL_SUFFIXES
-from flowrun.frontend.project_file import PROJECT_FILE
+from flowrun.frontend.pipeline_tests.declaration import TESTS
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
+from flowrun.frontend.trees.spec import RecordValue
+from flowrun.frontend.yaml.declaration.document import DOCUMENT as PIPELINE
+from flowrun.operators.function_loading import forget_changed_modules
 from flowrun.plan.nodes import Plan, Sink, walk_plan
 from flowrun.runners.compile import compile_pipeline
+from flowrun.runners.editing.documents import document_of
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DECLARES = (statements.CreateTable, statements.CreateView, statements.CreateFunction)
@@ -46,14 +50,18 @@ class Analysis:
 
 
 def analyse(path: Path, text: str) -> Analysis:
-    """A pipeline as an editor has it; the file is not read. Python functions that it names are imported, as when it is validated.
+    """A pipeline as an editor has it; the file is not read. Python functions that it names are imported, as when it is validated, and
+    anew if their files have changed.
 
-    Of the document of a project it is told what is wrong with its keys.
+    Of a project and of tests it is told what is wrong with the document alone, of YAML that is not flowrun's nothing.
     """
-    if path.name == PROJECT_FILE:
-        return _of_project(path, text)
+    if path.suffix.lower() not in SQL_SUFFIXES:
+        document = document_of(path, text)
+        if document is not PIPELINE:
+            return _of_document(document, SourceText(str(path), text))
     open_names = {name for name in _VARIABLE.findall(text) if name not in os.environ}
     places = dict(_places(path, text))
+    forget_changed_modules()
     try:
         compiled = compile_pipeline(path, {name: name for name in open_names}, {}, text=text)
     except PipelineError as error:
@@ -64,11 +72,15 @@ def analyse(path: Path, text: str) -> Analysis:
     return Analysis(_told(compiled.warnings, path, text, open_names), tables, places, is_right=True)
 
 
-def _of_project(path: Path, text: str) -> Analysis:
-    from flowrun.frontend.project.reading import read_document  # few texts are those of projects
+def _of_document(document: RecordValue | None, source: SourceText) -> Analysis:
+    """Of a document that is no pipeline; None: that is not flowrun's."""
+    from flowrun.frontend.pipeline_tests.document import check_tests  # few texts are those of tests or projects
+    from flowrun.frontend.project.reading import read_document
 
+    if document is None:
+        return Analysis()
     try:
-        read_document(SourceText(str(path), text))
+        check_tests(source) if document is TESTS else read_document(source)
     except PipelineError as error:
         return Analysis(error.diagnostics)
     return Analysis(is_right=True)

@@ -9,8 +9,9 @@ from flowrun.core.record import record
 from flowrun.errors import Location
 from flowrun.frontend.pipeline import SQL_SUFFIXES
 from flowrun.runners.editing.analysis import Analysis
+from flowrun.runners.editing.sql_text import Cursor, cursor_between
 from flowrun.runners.editing.sql_words import connector_words, function_words, named_in, options_of
-from flowrun.runners.editing.yaml_words import key_at, place_of, record_at
+from flowrun.runners.editing.yaml_words import key_at, place_in, place_of, record_at
 
 _WORD = re.compile(r"`[^`]+`|[\w.-]+")
 _CONNECTOR_OF_SQL = re.compile(r"'connector'\s*=\s*'([^']*)'")
@@ -58,7 +59,11 @@ def about(path: Path, text: str, line: int, column: int, analysis: Analysis) -> 
     if word is None:
         return None
     is_sql = path.suffix.lower() in SQL_SUFFIXES
-    own = _of_sql_option(text, lines, line, word) if is_sql else _of_yaml_key(text, line, word)
+    if is_sql:
+        cursor = _cursor(lines, line, column)
+        if cursor.in_comment or cursor.text is not None:
+            return None if cursor.in_comment else _of_sql_option(cursor, word)
+    own = None if is_sql else _of_yaml_key(path, text, line, word)
     return (
         own
         or _of_function(lines[line], word)
@@ -67,12 +72,16 @@ def about(path: Path, text: str, line: int, column: int, analysis: Analysis) -> 
     )
 
 
-def declared_at(text: str, line: int, column: int, analysis: Analysis) -> Location | None:
-    """Where the table, step or function at a place was declared; None: it is no such name."""
+def declared_at(path: Path, text: str, line: int, column: int, analysis: Analysis) -> Location | None:
+    """Where the table, step or function at a place was declared; None: it is no such name. Arguments as of `about`."""
     lines = text.split("\n")
     word = word_at(lines[line], column) if line < len(lines) else None
     if word is None:
         return None
+    if path.suffix.lower() in SQL_SUFFIXES:
+        cursor = _cursor(lines, line, column)
+        if cursor.in_comment or cursor.text is not None:
+            return None
     return analysis.places.get(word.text) or analysis.places.get(word.text.rpartition(".")[0])
 
 
@@ -108,13 +117,15 @@ def _yaml_input(text: str, line: int) -> str:
     return " ".join(place.siblings.get(key, "") for key in ("from", "sql", "union")) + " " + place.whole
 
 
-def _of_sql_option(text: str, lines: list[str], line: int, word: Word) -> str | None:
-    start = sum(len(part) + 1 for part in lines[:line])
-    if "'" not in lines[line][: word.start]:
-        return None
-    statement_start = text.rfind(";", 0, start) + 1
-    statement_end = text.find(";", start)
-    chosen = _CONNECTOR_OF_SQL.search(text[statement_start : statement_end if statement_end >= 0 else None])
+def _cursor(lines: list[str], line: int, column: int) -> Cursor:
+    """The place in the SQL."""
+    return cursor_between(
+        "\n".join([*lines[:line], lines[line][:column]]), "\n".join([lines[line][column:], *lines[line + 1 :]])
+    )
+
+
+def _of_sql_option(cursor: Cursor, word: Word) -> str | None:
+    chosen = _CONNECTOR_OF_SQL.search(cursor.statement)
     if chosen is None:
         return None
     if word.text == chosen[1]:
@@ -122,9 +133,10 @@ def _of_sql_option(text: str, lines: list[str], line: int, word: Word) -> str | 
     return _option(chosen[1], word.text)
 
 
-def _of_yaml_key(text: str, line: int, word: Word) -> str | None:
-    place = place_of(text, line, word.end)
-    at_key = place_of(text, line, word.start)
+def _of_yaml_key(path: Path, text: str, line: int, word: Word) -> str | None:
+    place, at_key = place_in(path, text, line, word.end), place_in(path, text, line, word.start)
+    if place is None or at_key is None:
+        return None
     record = record_at(at_key)
     connector = at_key.siblings.get("connector", "").strip("\"'")
     if at_key.key is None and record is not None:

@@ -14,6 +14,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.functions.registry import aggregate_functions, scalar_functions
 from flowrun.plan.tables import known_metadata
+from flowrun.runners.editing.sql_text import cursor_between
 from flowrun.runners.editing.words import Proposal, beginning_with
 
 _KEYWORDS = (
@@ -29,26 +30,26 @@ _KEYWORDS = (
 )  # fmt: skip
 _BEFORE_TABLES = re.compile(r"\b(FROM|JOIN|INTO|TABLE|DESCRIBE|DESC|VIEW)\s+[`\w.]*$", re.IGNORECASE)
 _WORD = re.compile(r"[`\w.]+$")
-_OPEN_TEXT = re.compile(r"'([^']*)$")
 _CONNECTOR = re.compile(r"'connector'\s*=\s*'([^']*)'")
 _METADATA_FROM = re.compile(r"\bMETADATA\s+FROM$", re.IGNORECASE)
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
-def sql_proposals(
-    before: str, statement: str, tables: Mapping[str, Schema], *, asked: bool = True
-) -> Iterator[Proposal]:
-    """The words that may follow.
+def sql_proposals(before: str, after: str, tables: Mapping[str, Schema], *, asked: bool = True) -> Iterator[Proposal]:
+    """The words that may follow; in comments none.
 
     Args:
-        before: the statement up to the place.
-        statement: all of it.
+        before: the SQL up to the place, of which the last statement counts.
+        after: what follows.
         tables: the tables and views that are known, with their columns.
         asked: whether the user asks for words; else some are proposed only where a word has begun.
     """
-    inside = _OPEN_TEXT.search(re.sub(r"'[^']*'", lambda found: "_" * len(found[0]), before))
-    if inside is not None:
-        yield from _in_quotes(before, inside[1], statement)
+    cursor = cursor_between(before, after)
+    before, statement = cursor.before, cursor.statement
+    if cursor.in_comment:
+        return
+    if cursor.text is not None:
+        yield from _in_quotes(before, cursor.text, statement)
         return
     found = _WORD.search(before)
     begun = "" if found is None else found[0]

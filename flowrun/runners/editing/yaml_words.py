@@ -1,10 +1,11 @@
-"""Words that may come next in a YAML pipeline: keys of the record at a place, choices, names of steps, options of connectors, SQL."""
+"""Words that may come next in YAML of pipelines, projects and tests: keys, choices, names of steps, options of connectors, SQL."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from pathlib import Path
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -19,8 +20,9 @@ from flowrun.frontend.trees.spec import (
     ValueSpec,
     VariantValue,
 )
-from flowrun.frontend.yaml.declaration.document import DOCUMENT
+from flowrun.frontend.yaml.declaration.document import DOCUMENT as PIPELINE
 from flowrun.frontend.yaml.declaration.vocabulary import METADATA_KEY, REFERENCE
+from flowrun.runners.editing.documents import document_of
 from flowrun.runners.editing.sql_words import (
     columns,
     connector_words,
@@ -51,6 +53,7 @@ class Place:
         begun: the part of a word before the cursor.
         siblings: keys of the mapping that stand there already, with the text of their values.
         outer: the same of the mapping around it.
+        document: what the keys of the text are those of.
         value: what stands of the value before the cursor, over all lines of a literal block.
         whole: all of it.
     """
@@ -62,6 +65,7 @@ class Place:
     value: str = ""
     whole: str = ""
     outer: Mapping[str, str] = field(default_factory=dict)
+    document: RecordValue = field(default=PIPELINE, repr=False)
 
 
 def place_of(text: str, line: int, column: int) -> Place:
@@ -97,6 +101,12 @@ def place_of(text: str, line: int, column: int) -> Place:
         item = before.lstrip()[2:]
         return Place(path[:-1], path[-1], word, _siblings(lines, at, len(found["indent"])), item, item)
     return Place(path, None, word, siblings)
+
+
+def place_in(path: Path, text: str, line: int, column: int) -> Place | None:
+    """The place of a cursor, as `place_of`, in a document that is flowrun's; None: it is not."""
+    document = document_of(path, text)
+    return None if document is None else replace(place_of(text, line, column), document=document)
 
 
 def _block_of(lines: Sequence[str], line: int) -> int | None:
@@ -190,7 +200,7 @@ def key_at(place: Place) -> KeySpec | None:
 
 
 def _spec_at(place: Place) -> ValueSpec | None:
-    spec: ValueSpec | None = DOCUMENT
+    spec: ValueSpec | None = place.document
     for name in place.path:
         match spec:
             case RecordValue(record=known):
@@ -255,7 +265,7 @@ def _values(key: KeySpec, place: Place, nodes: Mapping[str, Schema]) -> Iterator
             named = [(name, shown_columns(schema)) for name, schema in nodes.items()]
             yield from beginning_with(place.begun, named, "table")
         case _ if key.name == "sql":
-            yield from sql_proposals(place.value, place.whole, nodes)
+            yield from sql_proposals(place.value, place.whole[len(place.value) :], nodes)
         case _ if _is_sql(key):
             read = nodes.get(place.siblings.get("from", "").strip("\"'"))
             yield from beginning_with(place.begun, columns(read), "column")

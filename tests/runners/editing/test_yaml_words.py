@@ -115,10 +115,10 @@ def test_what_a_word_is(old: str, new: str, said: str, analysis: Analysis) -> No
 
 
 def test_where_a_step_was_declared(analysis: Analysis) -> None:
-    place = declared_at(*cursor("    from: large", "    from: la|>rge"), analysis)
+    place = declared_at(PATH, *cursor("    from: large", "    from: la|>rge"), analysis)
     assert place is not None
     assert PIPELINE.split("\n")[place.line - 1].startswith("  large:")
-    assert declared_at(*cursor("size: 3", "si|>ze: 3"), analysis) is None
+    assert declared_at(PATH, *cursor("size: 3", "si|>ze: 3"), analysis) is None
 
 
 def test_every_place_of_every_example_gives_words_or_none() -> None:
