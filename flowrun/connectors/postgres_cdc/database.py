@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.jdbc.relation import Access
 from flowrun.connectors.postgres_cdc.log_places import parse_lsn
 from flowrun.core.record import record
-from flowrun.errors import ConnectorError
+from flowrun.errors import ConnectorError, did_you_mean
 
 NEEDED_BY = "connector 'postgres-cdc'"
 SETTINGS = (
@@ -69,6 +69,15 @@ def session(table: CapturedTable) -> Iterator[Any]:
             connection.close()
 
 
+def silent(table: CapturedTable) -> ConnectorError:
+    """What to say of a server that leaves a connection without any answer."""
+    return ConnectorError(
+        f"{table.server} did not answer for {table.access.silence_s:g} s",
+        retryable=True,
+        hint="check that it runs and can be reached",
+    )
+
+
 @record
 class SlotState:
     """A replication slot as the server has it.
@@ -101,14 +110,46 @@ def slot_state(connection: Any, table: CapturedTable) -> SlotState | None:
     return SlotState(0 if lsn is None else parse_lsn(lsn), bool(active), bool(lost))
 
 
-def prepare(table: CapturedTable) -> int:
+@record
+class Wanted:
+    """What is read of a table, as far as its declaration says.
+
+    Attributes:
+        columns: the names of the columns, those of the key among them.
+        keys: the columns of the declared primary key.
+        truncates: whether the log must tell that the table was truncated.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    truncates: bool
+
+
+_COLUMNS = """
+SELECT attname::text, attgenerated <> '' FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+
+_IDENTITIES = """
+SELECT t.relid::text, c.relreplident::text, coalesce((
+    SELECT array_agg(a.attname::text) FROM pg_index i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    WHERE i.indrelid = c.oid AND k.place <= i.indnkeyatts
+        AND (c.relreplident = 'd' AND i.indisprimary OR c.relreplident = 'i' AND i.indisreplident)), '{}')
+FROM (SELECT %(oid)s::regclass AS relid UNION SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf) t
+JOIN pg_class c ON c.oid = t.relid WHERE c.relkind = 'r' ORDER BY c.oid
+"""
+"""Of the table, or of each of its partitions: its name, which replica identity it has, and the columns of that."""
+
+
+def prepare(table: CapturedTable, wanted: Wanted) -> int:
     """Check that the server can be read so, and make the publication if it is missing.
 
     Returns:
         The server's number of the table (oid).
 
     Raises:
-        ConnectorError: the server keeps no logical log, the table is not there, or the user may not make the publication.
+        ConnectorError: the server keeps no logical log, the table is not there or lacks a column, its log would not tell all changes, or
+            the user may not make the publication.
     """
     with session(table) as connection:
         (level,) = connection.execute("SHOW wal_level").fetchone()
@@ -118,7 +159,7 @@ def prepare(table: CapturedTable) -> int:
                 hint="set wal_level = logical in postgresql.conf, and restart the server",
             )
         found = connection.execute(
-            "SELECT c.oid::int8, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "SELECT c.oid::int8, c.relkind::text, c.relpersistence::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
             "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
             [table.schema_name, table.table_name],
         ).fetchone()
@@ -127,27 +168,100 @@ def prepare(table: CapturedTable) -> int:
                 f"{table.server} has no table {table.name}",
                 hint="check 'schema-name' and 'table-name', as they are spelled",
             )
-        oid, kind = found
-        _publish(connection, table, is_partitioned=kind == "p")
+        oid, kind, persistence = found
+        if persistence != "p":
+            raise ConnectorError(
+                f"table {table.name} on {table.server} is UNLOGGED: its changes are not in the log",
+                hint=f"ALTER TABLE {table.name} SET LOGGED",
+            )
+        _check_columns(connection, table, oid, wanted.columns)
+        _check_identity(connection, table, oid, wanted.keys)
+        _publish(connection, table, wanted, is_partitioned=kind == "p")
         return int(oid)
 
 
-def _publish(connection: Any, table: CapturedTable, *, is_partitioned: bool) -> None:
-    there, is_by_root = connection.execute(
-        "SELECT bool_or(schemaname = %s AND tablename = %s), bool_or(p.pubviaroot) FROM pg_publication p "
-        "LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname WHERE p.pubname = %s",
-        [table.schema_name, table.table_name, table.publication],
-    ).fetchone()
-    name = identifier(table.publication)
-    if is_by_root is None:
-        connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {table.name} WITH (publish_via_partition_root = true)")
-    elif is_partitioned and not is_by_root:
+def _check_columns(connection: Any, table: CapturedTable, oid: int, columns: Sequence[str]) -> None:
+    there = dict(connection.execute(_COLUMNS, [oid]).fetchall())
+    for name in columns:
+        if name not in there:
+            raise ConnectorError(
+                f"table {table.name} on {table.server} has no column '{name}'", hint=did_you_mean(name, there)
+            )
+        if there[name]:
+            raise ConnectorError(
+                f"column '{name}' of table {table.name} is generated, and the log does not tell its values",
+                hint="do not declare it, and compute it in the pipeline",
+            )
+
+
+def _check_identity(connection: Any, table: CapturedTable, oid: int, keys: Sequence[str]) -> None:
+    """Whether the log tells the key of each row that is removed. If a table has no identity, publishing it would even forbid updates."""
+    for name, identity, columns in connection.execute(_IDENTITIES, {"oid": oid}).fetchall():
+        if identity == "f":
+            continue
+        if not columns:
+            why = "has REPLICA IDENTITY NOTHING" if identity == "n" else "has no primary key"
+            raise ConnectorError(
+                f"table {name} on {table.server} {why}: the log would not tell which rows are updated or removed",
+                hint=f"ALTER TABLE {name} ADD PRIMARY KEY (…), or ALTER TABLE {name} REPLICA IDENTITY FULL",
+            )
+        check_key(keys, columns, str(name))
+
+
+def check_key(keys: Sequence[str], identity: Collection[str], table: str) -> None:
+    """Whether the columns that the log tells of removed rows have those of the declared key among them. Raises ConnectorError."""
+    unknown = [key for key in keys if key not in identity]
+    if unknown:
         raise ConnectorError(
-            f"the publication '{table.publication}' on {table.server} names changes of {table.name} by its partitions",
+            f"the log does not tell the '{unknown[0]}' of removed rows of table {table}, but its replica identity: "
+            + ", ".join(sorted(identity)),
+            hint=f"declare these as the PRIMARY KEY, or ALTER TABLE {table} REPLICA IDENTITY FULL",
+        )
+
+
+_PUBLICATION = """
+SELECT pubviaroot, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
+"""
+_PARTS_OF_TABLES = 150_000
+"""The version from which a publication may name some of a table's columns and rows only."""
+
+
+def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partitioned: bool) -> None:
+    name = identifier(table.publication)
+    publication = connection.execute(_PUBLICATION, [table.publication]).fetchone()
+    if publication is None:
+        connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {table.name} WITH (publish_via_partition_root = true)")
+        return
+    is_by_root, *published = publication
+    shown = f"the publication '{table.publication}' on {table.server}"
+    if is_partitioned and not is_by_root:
+        raise ConnectorError(
+            f"{shown} names changes of {table.name} by its partitions",
             hint=f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)",
         )
-    elif not there:
+    needed = ("insert", "update", "delete", *(["truncate"] if wanted.truncates else []))
+    missing = [what for what, is_there in zip(needed, published, strict=False) if not is_there]
+    if missing:
+        also = ", or set 'truncate' = 'ignore'" if missing == ["truncate"] else ""
         raise ConnectorError(
-            f"the publication '{table.publication}' on {table.server} does not have the table {table.name}",
-            hint=f"ALTER PUBLICATION {name} ADD TABLE {table.name}",
+            f"{shown} does not publish {' and '.join(missing)}: such changes would be lost",
+            hint=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate'){also}",
+        )
+    has_parts = connection.info.server_version >= _PARTS_OF_TABLES
+    parts = "attnames::text[], rowfilter" if has_parts else "NULL::text[], NULL"
+    entry = connection.execute(
+        f"SELECT {parts} FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+        [table.publication, table.schema_name, table.table_name],
+    ).fetchone()
+    if entry is None:
+        raise ConnectorError(
+            f"{shown} does not have the table {table.name}", hint=f"ALTER PUBLICATION {name} ADD TABLE {table.name}"
+        )
+    columns, condition = entry
+    lacking = [column for column in wanted.columns if columns is not None and column not in columns]
+    if lacking or condition is not None:
+        what = f"does not have column '{lacking[0]}'" if lacking else f"has only rows WHERE {condition}"
+        raise ConnectorError(
+            f"{shown} {what} of table {table.name}",
+            hint="choose a publication with the whole table, or leave 'publication.name' out: flowrun makes one",
         )

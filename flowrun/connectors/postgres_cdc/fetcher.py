@@ -6,8 +6,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -16,7 +16,7 @@ from flowrun.api.source import JsonValue
 from flowrun.connectors.jdbc.postgres.connecting import translated
 from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.chunks import Chunk, cut, joined, left_to_read
-from flowrun.connectors.postgres_cdc.database import CapturedTable, prepare, session, slot_state
+from flowrun.connectors.postgres_cdc.database import CapturedTable, Wanted, prepare, session, silent, slot_state
 from flowrun.connectors.postgres_cdc.log_places import format_lsn
 from flowrun.connectors.postgres_cdc.parallel_chunks import ParallelChunks
 from flowrun.connectors.postgres_cdc.pgoutput import join_messages
@@ -126,6 +126,7 @@ class CaptureFetcher:
         self._kept_lsn = 0
         self._received_lsn = 0
         self._fed_back = 0.0
+        self._feedback_s = min(_FEEDBACK_S, capture.table.access.silence_s / 6)
         self._thread = threading.Thread(target=self._run, name=f"flowrun-cdc-{capture.table.slot}", daemon=True)
 
     def start(self) -> None:
@@ -179,13 +180,19 @@ class CaptureFetcher:
 
     def _read(self, opened: ExitStack) -> None:
         capture, position = self._capture, self._position
-        oid = prepare(capture.table)
+        columns = tuple(dict.fromkeys((*capture.schema.names, *capture.keys)))
+        oid = prepare(capture.table, Wanted(columns, capture.keys, not capture.ignores_truncate))
         replication = ReplicationConnection(capture.table)
         opened.callback(replication.close)
-        if position is not None:
+        with ExitStack() as claimed:
+            claimed.enter_context(self._claim())
+            if position is not None:
+                self._check_slot(position)
+            if position is None or position.left is not None:
+                position = self._read_table(oid, position, replication)
+            self._wait_until_free()
             self._check_slot(position)
-        if position is None or position.left is not None:
-            position = self._read_table(oid, position, replication)
+            replication.start(position.place.lsn)
         self._follow(oid, replication, position)
 
     def _read_table(
@@ -232,12 +239,13 @@ class CaptureFetcher:
         assembler = ChangeAssembler(
             table, capture.schema, capture.keys, position.place, ignores_truncate=capture.ignores_truncate
         )
-        self._start(replication, position.place.lsn)
         told, told_at = position.place, time.monotonic()
+        heard = told_at
         while not self._stopped.is_set():
             found = replication.read(_IDLE_MS, self._batch_rows, _READ_BYTES)
             wants_reply = False
             if found:
+                heard = time.monotonic()
                 messages = join_messages(found)
                 self._received_lsn = max(self._received_lsn, messages.end_lsn)
                 wants_reply = messages.wants_reply
@@ -248,27 +256,43 @@ class CaptureFetcher:
                 told, told_at = assembler.place, time.monotonic()
                 rows = assembler.take() if has_rows else None
                 self._put(Fetched(rows, replace(position, place=told)), replication)
-            self._feed_back(replication, at_once=wants_reply)
+                heard = time.monotonic()
+            silence_s = time.monotonic() - heard
+            if silence_s > capture.table.access.silence_s:
+                raise silent(capture.table)
+            self._feed_back(replication, at_once=wants_reply, asks=silence_s > capture.table.access.silence_s / 3)
         raise JobCancelledError("the source was closed")
 
-    def _feed_back(self, replication: ReplicationConnection, *, at_once: bool = False) -> None:
+    def _feed_back(self, replication: ReplicationConnection, *, at_once: bool = False, asks: bool = False) -> None:
+        """Tell the server now and then how far this is; `asks`: it has said nothing for a while, and is to say whether it is there."""
         now = time.monotonic()
-        if at_once or now - self._fed_back >= _FEEDBACK_S:
+        if at_once or now - self._fed_back >= self._feedback_s:
             self._fed_back = now
-            replication.confirm(max(self._received_lsn, self._kept_lsn), self._kept_lsn)
+            replication.confirm(max(self._received_lsn, self._kept_lsn), self._kept_lsn, asks=asks)
 
-    def _start(self, replication: ReplicationConnection, lsn: int) -> None:
-        self._wait_until_free()
-        replication.start(lsn)
+    @contextmanager
+    def _claim(self) -> Iterator[None]:
+        """Inside nobody else makes the slot or reads the table for it: until its log is read the server does not know whose it is."""
+        table = self._capture.table
+        with session(table) as connection:
+            query = "SELECT pg_try_advisory_lock(hashtext('flowrun reads a slot'), hashtext(%s))"
+            self._until_ours(lambda: bool(connection.execute(query, [table.slot]).fetchone()[0]))
+            yield
 
     def _wait_until_free(self) -> None:
-        """Until no connection of an earlier attempt holds the slot any more; one that goes on holding it is another reader's."""
-        deadline = time.monotonic() + _SLOT_RELEASE_S
-        while True:
+        """Until no connection of an earlier attempt holds the slot any more."""
+
+        def is_free() -> bool:
             with session(self._capture.table) as connection:
                 state = slot_state(connection, self._capture.table)
-            if state is None or not state.is_active:
-                return
+            return state is None or not state.is_active
+
+        self._until_ours(is_free)
+
+    def _until_ours(self, is_ours: Callable[[], bool]) -> None:
+        """Wait for the slot; what goes on holding it is another reader. Raises ConnectorError."""
+        deadline = time.monotonic() + _SLOT_RELEASE_S
+        while not is_ours():
             if time.monotonic() > deadline:
                 raise ConnectorError(
                     f"the replication slot '{self._capture.table.slot}' on {self._capture.table.server} is read by another process",
@@ -311,7 +335,7 @@ class CaptureFetcher:
             problem = "has lost the log that it needs (max_slot_wal_keep_size)"
         elif state.confirmed_lsn > position.place.lsn:
             problem = (
-                f"begins at {format_lsn(state.confirmed_lsn)}, but this checkpoint needs changes from "
+                f"begins at {format_lsn(state.confirmed_lsn)}, but changes are needed from "
                 f"{format_lsn(position.place.lsn)} on"
             )
         if problem is not None:

@@ -61,7 +61,7 @@ class ReplicationConnection:
         Raises:
             ConnectorError: the slot is not there, is read by another, or the log that it needs was removed.
         """
-        publication = literal(self._table.publication)
+        publication = literal(identifier(self._table.publication))
         command = (
             f"START_REPLICATION SLOT {identifier(self._table.slot)} LOGICAL {format_lsn(lsn)} "
             f"(proto_version '1', publication_names {publication})"
@@ -86,11 +86,15 @@ class ReplicationConnection:
             raise self._failed("read changes")
         return found
 
-    def confirm(self, received_lsn: int, kept_lsn: int) -> None:
-        """Tell the server how far this reader has come, and up to where it never asks again. Raises ConnectorError."""
+    def confirm(self, received_lsn: int, kept_lsn: int, *, asks: bool = False) -> None:
+        """Tell the server how far this reader has come, and up to where it never asks again; `asks`: it is to answer at once.
+
+        Raises:
+            ConnectorError: the connection is lost.
+        """
         now_us = int((time.time() - 946_684_800) * 1_000_000)
         try:
-            self._connection.put_copy_data(_FEEDBACK.pack(b"r", received_lsn, kept_lsn, kept_lsn, now_us, 0))
+            self._connection.put_copy_data(_FEEDBACK.pack(b"r", received_lsn, kept_lsn, kept_lsn, now_us, asks))
             self._connection.flush()
         except Exception:
             raise self._failed("confirm changes") from None

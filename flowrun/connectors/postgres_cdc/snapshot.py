@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -14,7 +15,7 @@ from flowrun.connectors.jdbc.postgres.connecting import CLIENT
 from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.chunks import Chunk, Piece, pieces_of
 from flowrun.connectors.postgres_cdc.copying import read_copy
-from flowrun.connectors.postgres_cdc.database import NEEDED_BY, CapturedTable, session
+from flowrun.connectors.postgres_cdc.database import NEEDED_BY, CapturedTable, session, silent
 from flowrun.connectors.postgres_cdc.rows import typed_rows
 from flowrun.core.schema import Schema
 from flowrun.errors import ConnectorError, JobCancelledError
@@ -118,14 +119,14 @@ def read_chunks(
                 f"COPY (SELECT {columns} FROM ONLY {names[chunk.oid]} "
                 f"WHERE ctid >= '({chunk.first},0)' AND ctid < '({chunk.stop},0)') TO STDOUT (FORMAT csv, FORCE_QUOTE *)"
             )
-            for lines in _copied(connection.pgconn, query, is_stopped):
+            for lines in _copied(connection.pgconn, query, is_stopped, table):
                 yield chunk, typed_rows(schema, _texts(lines, len(schema)), table.name)
             yield chunk, None
         connection.execute("COMMIT")
 
 
-def _copied(connection: Any, query: str, is_stopped: Callable[[], bool]) -> Iterator[bytes]:
-    """Whole lines of a COPY, about a MiB at a time."""
+def _copied(connection: Any, query: str, is_stopped: Callable[[], bool], table: CapturedTable) -> Iterator[bytes]:
+    """Whole lines of a COPY, about a MiB at a time. Raises ConnectorError if the server falls silent."""
     pq = CLIENT.module("psycopg.pq", NEEDED_BY)
     errors = CLIENT.module("psycopg.errors", NEEDED_BY)
     result = connection.exec_(query.encode())
@@ -135,10 +136,15 @@ def _copied(connection: Any, query: str, is_stopped: Callable[[], bool]) -> Iter
     while not is_over:
         waiting: list[Any] = []
         size = 0
+        heard = time.monotonic()
         while not is_over and size < _BLOCK_BYTES and len(waiting) < _BLOCK_ROWS:
             found, is_over = read_copy(connection, _WAIT_MS, _BLOCK_ROWS - len(waiting), _BLOCK_BYTES - size)
             waiting += found
             size += sum(map(len, found))
+            if found:
+                heard = time.monotonic()
+            elif not is_over and time.monotonic() - heard > table.access.silence_s:
+                raise silent(table)
             if is_stopped():
                 raise JobCancelledError("the source was closed")
         if waiting:
@@ -153,7 +159,7 @@ def _texts(lines: bytes, columns: int) -> Sequence[pa.Array]:
     texts = pa_csv.read_csv(
         io.BytesIO(lines),
         read_options=pa_csv.ReadOptions(column_names=names, use_threads=False, block_size=max(len(lines), 1)),
-        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=True,

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.connectors.postgres_cdc import pgoutput
+from flowrun.connectors.postgres_cdc.database import check_key
 from flowrun.connectors.postgres_cdc.pgoutput import Changes, Messages, ReplicatedTable, Values
 from flowrun.connectors.postgres_cdc.rows import typed_rows
 from flowrun.core.arrays import Bools, Bytes, Integers
@@ -144,13 +145,8 @@ class ChangeAssembler:
                     hint=did_you_mean(name, table.columns) or "adapt the pipeline, and start it afresh",
                 )
             wanted.append(table.columns.index(name))
-        unknown = [key for key in self._keys if key not in table.identity]
-        if table.identity and unknown:
-            raise ConnectorError(
-                f"the log does not tell the '{unknown[0]}' of removed rows of table {self._table.name}, but its replica identity: "
-                + ", ".join(sorted(table.identity)),
-                hint=f"declare these as the PRIMARY KEY, or ALTER TABLE {self._table.name} REPLICA IDENTITY FULL",
-            )
+        if table.identity:
+            check_key(self._keys, table.identity, self._table.name)
         self._columns, self._wanted = len(table.columns), wanted
 
     def _add_changes(self, messages: Messages, first: int, stop: int) -> None:

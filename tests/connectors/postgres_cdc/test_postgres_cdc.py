@@ -16,6 +16,7 @@ import pytest
 from flowrun.api.connector import TableDefinition
 from flowrun.api.operator import InputStatus
 from flowrun.api.source import Split
+from flowrun.connectors.postgres_cdc import fetcher
 from flowrun.connectors.postgres_cdc.connector import CONNECTOR
 from flowrun.connectors.postgres_cdc.source import PostgresCdcSource
 from flowrun.core import types as t
@@ -304,12 +305,145 @@ def test_a_table_that_was_made_anew_is_told(postgres: PostgresDatabase, reading:
 
 
 def test_a_key_that_the_log_does_not_tell(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
-    postgres.execute("CREATE TABLE t (other bigint PRIMARY KEY, id bigint UNIQUE, name text, n integer)")
+    postgres.execute("CREATE TABLE t (other bigint PRIMARY KEY, id bigint NOT NULL, name text, n integer)")
+    with pytest.raises(ConnectorError, match=r"does not tell the .id. of removed rows .*: other"):
+        reading(source(postgres)).until(lambda: False)
+    assert server_keeps(postgres) == 0
+    postgres.execute("CREATE UNIQUE INDEX by_id ON t (id); ALTER TABLE t REPLICA IDENTITY USING INDEX by_id")
     job = reading(source(postgres))
     job.until(job.is_in_log)
-    postgres.execute("INSERT INTO t VALUES (1, 1, 'a', 1)")
+    postgres.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT; INSERT INTO t VALUES (1, 1, 'a', 1)")
     with pytest.raises(ConnectorError, match=r"does not tell the .id. of removed rows .*: other"):
         job.until(lambda: False)
+
+
+def server_keeps(database: PostgresDatabase) -> int:
+    """How many slots and publications a database has."""
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    return int(database.execute(f"SELECT ({slots}) + (SELECT count(*) FROM pg_publication)")[0][0])
+
+
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("CREATE TABLE t (id bigint, name text, n integer)", "has no primary key: the log would not tell which"),
+        (f"{CREATE}; ALTER TABLE t REPLICA IDENTITY NOTHING", "has REPLICA IDENTITY NOTHING"),
+        (f"{CREATE} PARTITION BY RANGE (id); CREATE TABLE p PARTITION OF t DEFAULT; ALTER TABLE p REPLICA IDENTITY NOTHING",
+         "table p .* has REPLICA IDENTITY NOTHING"),
+        ("CREATE UNLOGGED TABLE t (id bigint PRIMARY KEY, name text, n integer)", "is UNLOGGED: its changes are not in the log"),
+        ("CREATE TABLE t (id bigint PRIMARY KEY, names text, n integer)", r"(?s)has no column 'name'.*did you mean 'names'"),
+        ("CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer GENERATED ALWAYS AS (7) STORED)", "column 'n' .* is generated"),
+    ],
+)  # fmt: skip
+def test_a_table_whose_log_would_not_tell_all_is_refused_before_the_server_keeps_anything(
+    postgres: PostgresDatabase, reading: Callable[..., Reading], ddl: str, message: str
+) -> None:
+    postgres.execute(ddl)
+    with pytest.raises(ConnectorError, match=message):
+        reading(source(postgres)).until(lambda: False)
+    assert server_keeps(postgres) == 0
+
+
+@pytest.mark.parametrize(
+    ("publication", "more", "message"),
+    [
+        ("TABLE t WITH (publish = 'insert')", {}, "does not publish update and delete and truncate"),
+        (
+            "TABLE t WITH (publish = 'insert, update, delete')",
+            {},
+            "does not publish truncate: such changes would be lost",
+        ),
+        ("TABLE t WITH (publish = 'insert, update, delete')", {"truncate": "ignore"}, None),
+        ("TABLE t (id, n)", {}, "does not have column 'name' of table"),
+        ("TABLE t (id, name, n)", {}, None),
+        ("TABLE t WHERE (n > 5)", {}, "has only rows WHERE .*n > 5"),
+        ("TABLE u", {}, "does not have the table"),
+        ("ALL TABLES", {}, None),
+    ],
+)
+def test_a_publication_of_a_part_of_the_changes_is_told(
+    postgres: PostgresDatabase,
+    reading: Callable[..., Reading],
+    publication: str,
+    more: dict[str, str],
+    message: str | None,
+) -> None:
+    if "(" in publication.partition("WITH")[0] and postgres.execute("SHOW server_version_num")[0][0] < "150000":
+        pytest.skip("publications name whole tables before PostgreSQL 15")
+    postgres.execute(f"{CREATE}; CREATE TABLE u (i int)")
+    postgres.execute(f"CREATE PUBLICATION \"My 'own' one\" FOR {publication}")
+    job = reading(source(postgres, publication__name="My 'own' one", **more))
+    if message is not None:
+        with pytest.raises(ConnectorError, match=message):
+            job.until(lambda: False)
+        return
+    job.until(job.is_in_log)
+    postgres.execute("INSERT INTO t VALUES (1, 'a', 1); UPDATE t SET n = 2; INSERT INTO t VALUES (2, 'b', 2)")
+    job.until(lambda: 2 in job.rows)
+    assert job.rows == table_of(postgres)
+
+
+def test_two_pipelines_with_one_slot(
+    postgres: PostgresDatabase, reading: Callable[..., Reading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "_SLOT_RELEASE_S", 0.5)
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, 'a', 1 FROM generate_series(1, 100000) i")
+    made = source(postgres, scan__incremental__snapshot__chunk__size="1000")
+    job = reading(made, batch_rows=100)
+    job.until(lambda: len(job.rows) > 500)
+    postgres.execute("UPDATE t SET n = 2 WHERE id = 1")
+    with pytest.raises(ConnectorError, match=r"the replication slot .* is read by another process"):
+        reading(made).until(lambda: False)
+    postgres.execute("UPDATE t SET n = 3 WHERE id = 2")
+    job.until(lambda: job.rows.get(2, {}).get("n") == 3)
+    assert job.rows == table_of(postgres)
+    with pytest.raises(ConnectorError, match=r"the replication slot .* is read by another process"):
+        reading(made).until(lambda: False)
+
+
+def test_a_slot_that_was_made_anew_while_the_table_was_read_is_told(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, 'a', 1 FROM generate_series(1, 100000) i")
+    made = source(postgres, scan__incremental__snapshot__chunk__size="1000")
+    job = reading(made, batch_rows=100)
+    job.until(lambda: len(job.rows) > 500)
+    slot = made.capture.table.slot
+    postgres.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    postgres.execute("UPDATE t SET n = 2 WHERE id = 1")
+    postgres.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+    with pytest.raises(ConnectorError, match=r"begins at .*, but changes are needed from .* are lost"):
+        job.until(lambda: False)
+
+
+@pytest.mark.parametrize("reads", ["the table", "the log"])
+def test_a_server_that_hangs_is_given_up(
+    postgres_server: PostgresServer, postgres: PostgresDatabase, reading: Callable[..., Reading], reads: str
+) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t SELECT i, repeat('a', 500), 1 FROM generate_series(1, 100000) i")
+    made = source(postgres, scan__incremental__snapshot__chunk__size="100000")
+    patience = dataclasses.replace(made.capture.table.access, silence_s=1.5)
+    table = dataclasses.replace(made.capture.table, access=patience)
+    job = reading(PostgresCdcSource(dataclasses.replace(made.capture, table=table)), batch_rows=100)
+    if reads == "the table":
+        job.until(lambda: len(job.rows) > 500)
+    else:
+        postgres.execute("TRUNCATE t; INSERT INTO t VALUES (1, 'a', 1)")
+        job.until(job.is_in_log)
+        quiet_until = time.monotonic() + 3
+        job.until(lambda: time.monotonic() > quiet_until)  # a quiet server is one that answers
+    postgres_server.hang()
+    with pytest.raises(ConnectorError, match=r"did not answer for 1\.5 s") as caught:
+        job.until(lambda: False)
+    assert caught.value.retryable
+
+
+def test_a_row_whose_only_column_is_null(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute("CREATE TABLE t (id text, n integer); ALTER TABLE t REPLICA IDENTITY FULL")
+    postgres.execute("INSERT INTO t VALUES ('a', 1), (NULL, 2), ('', 3)")
+    job = reading(source(postgres, Schema.of(id=t.STRING)))
+    job.until(job.is_in_log)
+    assert [row["id"] for _, row in job.changes] == ["a", None, ""]
 
 
 def test_a_database_in_another_encoding(postgres_server: PostgresServer, reading: Callable[..., Reading]) -> None:
