@@ -6,7 +6,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -67,6 +67,7 @@ class DeltaFiles:
     def __init__(self, folder: DeltaFolder, schema: Schema) -> None:
         self._folder = folder
         self._partitions = schema.select(folder.partitions)
+        self._required = tuple(f.name for f in folder.arrow if not f.nullable)
         stored = [f for f in schema if f.name not in self._partitions]
         self._arrow = pa.schema([pa.field(f.name, delta_arrow(f.type)) for f in stored])
 
@@ -79,6 +80,11 @@ class DeltaFiles:
     def arrow(self) -> pa.Schema:
         """The columns of a data file: all but those that partition the table."""
         return self._arrow
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The columns of the table that are NOT NULL."""
+        return self._required
 
     @property
     def change_location(self) -> str:

@@ -91,6 +91,11 @@ class IcebergFiles:
         return self._arrow
 
     @property
+    def required(self) -> Sequence[str]:
+        """The columns of the table that are NOT NULL."""
+        return tuple(field.name for field in self._arrow if not field.nullable)
+
+    @property
     def change_location(self) -> str:
         """The folder of changes that wait for their commit."""
         return f"{self._table.location().rstrip('/')}/{CHANGE_FOLDER}"

@@ -7,14 +7,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from flowrun.api.sink import Committable, WriterContext
 from flowrun.connectors.lake.changes import OPERATION, last_changes
 from flowrun.connectors.lake.committables import Content, Handed, file_name, writer_name
 from flowrun.connectors.lake.storage import TableStorage, close_quietly, failure
+from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, removals
-from flowrun.errors import UnsupportedPlanError
+from flowrun.errors import DataError, UnsupportedPlanError
 
 MAX_OPEN_FILES = 128
 """How many data files a subtask has open at most: if one more is needed, the one that was written longest ago is closed."""
@@ -34,6 +36,11 @@ class DataFiles(Protocol):
     @property
     def arrow(self) -> pa.Schema:
         """The columns of a data file."""
+        ...
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The columns of the table that are NOT NULL."""
         ...
 
     @property
@@ -158,6 +165,19 @@ class _Writer:
         """Open the table, create it if it is not there, and check that the columns fit."""
         self._opened = self._open_files()
 
+    def _check_required(self, columns: pa.RecordBatch, removes: Bools | None) -> None:
+        """Whether rows have values where the table wants some: readers trust it. Of rows that delete only the key matters."""
+        for name in self._files.required:
+            missing = columns.column(name).is_null()
+            if removes is not None and missing.true_count:
+                missing = pc.and_(missing, pa.array(~removes))
+            if missing.true_count:
+                raise DataError(
+                    f"column '{name}' of the table is NOT NULL, but a row has no value",
+                    row=pc.index(missing, True).as_py(),
+                    hint=f"drop such rows with a filter ({name} IS NOT NULL), or give them a value (COALESCE)",
+                )
+
     def _next_name(self) -> str:
         self._number += 1
         return file_name(self._name, self._sequence, self._number)
@@ -228,6 +248,7 @@ class AppendWriter(_Writer):
 
         Raises:
             UnsupportedPlanError: rows update or delete.
+            DataError: a row has no value in a column that is NOT NULL.
             ConnectorError: a file cannot be written.
         """
         kinds = batch.row_kinds
@@ -238,6 +259,7 @@ class AppendWriter(_Writer):
             )
         if not batch.num_rows:
             return
+        self._check_required(batch.columns, None)
         for partition, rows in self._files.split(batch.columns):
             part = self._parts.pop(partition, None) or self._open_part(partition)
             self._parts[partition] = part  # in the order in which they were last written
@@ -305,12 +327,14 @@ class ChangeWriter(_Writer):
         """Keep changes until there are enough for a file.
 
         Raises:
+            DataError: a row has no value in a column that is NOT NULL.
             ConnectorError: a file cannot be written.
         """
         if not batch.num_rows:
             return
         kinds = batch.row_kinds
         removes = np.zeros(batch.num_rows, np.bool_) if kinds is None else removals(kinds)
+        self._check_required(batch.columns, removes)
         self._pending.append(batch.columns.append_column(OPERATION, pa.array(removes)))
         self._pending_bytes += batch.columns.nbytes
         if self._pending_bytes >= _CHANGE_BYTES:

@@ -45,7 +45,7 @@ from flowrun.core.types import (
     timestamp_ltz,
 )
 from flowrun.core.types import row as row_of
-from flowrun.errors import ConnectorError, OptionError, SetupError, StateError
+from flowrun.errors import ConnectorError, DataError, OptionError, SetupError, StateError
 from flowrun.testing.connector_conformance import check_sink, rows_in, writer_context
 
 ORDERS = Columns.of(id=BIGINT, item=STRING, price=DOUBLE)
@@ -195,6 +195,20 @@ def test_partitions_of_odd_values(tmp_path: Path) -> None:
     made.create_committer().commit(write(made, batch(given, schema)))
     table = DeltaTable(str(tmp_path / "t")).to_pyarrow_table().select(["id", "s", "d", "t"])
     assert sorted(tuple(r.values()) for r in table.to_pylist()) == given
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_a_row_without_a_value_that_the_table_wants_is_an_error(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    columns = [pa.field("id", pa.int64(), False), pa.field("item", pa.string(), False), pa.field("price", pa.float64())]
+    DeltaTable.create(str(tmp_path / "t"), Schema.from_arrow(pa.schema(columns)))
+    made = sink(tmp_path / "t", keys=keys)
+    with pytest.raises(DataError, match="column 'item' of the table is NOT NULL") as caught:
+        write(made, batch([(1, "a", None), (2, None, 1.0)]))
+    assert caught.value.row == 1
+    made.create_committer().commit(write(made, batch([(1, "a", None)])))
+    if keys:
+        made.create_committer().commit(write(made, batch([(1, None, None)], kinds=[3]), attempt="b"))
+    assert rows(tmp_path / "t") == ([] if keys else [(1, "a", None)])
 
 
 def test_statistics_let_others_skip_files(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from flowrun.core.types import (
     timestamp,
     timestamp_ltz,
 )
-from flowrun.errors import ConnectorError, OptionError, SetupError, StateError
+from flowrun.errors import ConnectorError, DataError, OptionError, SetupError, StateError
 from flowrun.testing.connector_conformance import SourceDrive, check_sink, rows_in, writer_context
 from tests.connectors.iceberg.tables import ORDERS, batch, catalog, create, rows, sink, source, table
 
@@ -130,6 +130,20 @@ def test_changes_are_applied_by_key_in_one_snapshot(tmp_path: Path) -> None:
     assert rows(tmp_path) == [(1, "A", 10.0), (3, "c", 3.0), (4, "D", 5.0)]
     assert snapshots(tmp_path) == 2
     assert not [p for p in data_files(tmp_path) if "_flowrun_changes" in p.parts]
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_a_row_without_a_value_that_the_table_wants_is_an_error(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    columns = [pa.field("id", pa.int64(), False), pa.field("item", pa.string(), False), pa.field("price", pa.float64())]
+    create(tmp_path, pa.schema(columns))
+    made = sink(tmp_path, keys=keys)
+    with pytest.raises(DataError, match="column 'item' of the table is NOT NULL") as caught:
+        write(made, batch([(1, "a", None), (2, None, 1.0)]))
+    assert caught.value.row == 1
+    made.create_committer().commit(write(made, batch([(1, "a", None)])))
+    if keys:
+        made.create_committer().commit(write(made, batch([(1, None, None)], kinds=[3]), attempt="b"))
+    assert rows(tmp_path) == ([] if keys else [(1, "a", None)])
 
 
 def test_files_without_a_changed_key_stay_as_they_are(tmp_path: Path) -> None:
