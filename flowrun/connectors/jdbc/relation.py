@@ -60,12 +60,14 @@ class ServerColumn:
         kind: the name of its type, without what a domain or length adds to it: `int8`, `_text`.
         shown: its type as people write it: `numeric(10,2)`.
         scale: of a decimal number; None: it has none of its own.
+        is_generated: whether the database computes its values from other columns.
     """
 
     name: str
     kind: str
     shown: str
     scale: int | None = None
+    is_generated: bool = False
 
 
 @record

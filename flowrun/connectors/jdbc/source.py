@@ -58,6 +58,8 @@ _POSITION = members(
 class PartitionScan:
     """`scan.partition.*`: ranges of the values of a column, both bounds included; rows outside are not read, as in Flink.
 
+    Flink also leaves out what is between the whole numbers at which one range ends and the next begins; here the former reads it.
+
     >>> PartitionScan("id", 3, 1, 10).ranges
     [(1, 4), (5, 7), (8, 10)]
     """
@@ -334,14 +336,19 @@ class SplitQuery:
         dialect, partition = self._source.dialect, self._source.partition
         assert partition is not None
         column = relation.column(partition.column)
+        is_last = position["upper"] == partition.upper
         try:
-            bounds = [dialect.bound(column, position[end]) for end in ("lower", "upper")]
+            lower = dialect.bound(column, position["lower"])
+            upper = dialect.bound(
+                column, position["upper"] + (0 if is_last else 1)
+            )  # what is between two ranges is read, too
         except MisfitError:
             raise ConnectorError(
                 f"'scan.partition.column' is '{partition.column}', whose type {column.shown} is not cut into ranges",
                 hint="choose a column of numbers, dates or timestamps, or leave 'scan.partition.*' out",
             ) from None
-        return f"{identifier(column.name)} BETWEEN {bounds[0]} AND {bounds[1]}"
+        name = identifier(column.name)
+        return f"{name} >= {lower} AND {name} {'<=' if is_last else '<'} {upper}"
 
     def _fitted(
         self, batches: Iterator[pa.RecordBatch], scan: Scan, relation: Relation

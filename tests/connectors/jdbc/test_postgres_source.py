@@ -242,6 +242,22 @@ def test_a_view_cannot_be_gone_on_with_in_its_middle(postgres: PostgresDatabase)
     again.close()
 
 
+@pytest.mark.parametrize(("key", "lower", "upper"), [("amount", 1, 10), ("at", 1_577_836_800_000, 1_577_836_800_011)])
+def test_what_lies_between_two_ranges_of_a_column_is_read(
+    postgres: PostgresDatabase, key: str, lower: int, upper: int
+) -> None:
+    postgres.execute(
+        "CREATE TABLE t AS SELECT i, (i / 4.0)::numeric(6, 2) AS amount, timestamp '2020-01-01' + i * interval '300 us' AS at "
+        "FROM generate_series(0, 43) i"
+    )
+    bounds = {"scan__partition__lower_bound": lower, "scan__partition__upper_bound": upper}
+    options = options_of(postgres, "t", scan__partition__column=key, scan__partition__num=3, **bounds)
+    declared = Schema.of(i=INT, amount=decimal(6, 2), at=timestamp(6))
+    found = read(source(options, Schema.of(i=INT), declared))
+    expected = range(4, 41) if key == "amount" else range(37)
+    assert sorted(found) == [(i,) for i in expected]
+
+
 def test_no_columns_and_names_in_other_spellings(postgres: PostgresDatabase) -> None:
     postgres.execute('CREATE SCHEMA "Shop"; CREATE TABLE "Shop"."Order s" ("Id" int, "a""b" text, low int)')
     postgres.execute("""INSERT INTO "Shop"."Order s" VALUES (1, 'x', 2), (3, 'y', 4)""")

@@ -84,6 +84,47 @@ def _scalar_cast(column: ServerColumn, declared: DataType) -> str | None:
             return None
 
 
+_NUMBERS = (
+    TypeRoot.TINYINT,
+    TypeRoot.SMALLINT,
+    TypeRoot.INTEGER,
+    TypeRoot.BIGINT,
+    TypeRoot.DECIMAL,
+    TypeRoot.FLOAT,
+    TypeRoot.DOUBLE,
+)
+_TAKEN = {
+    **dict.fromkeys((*INTEGERS, "oid"), _NUMBERS[:5]),
+    **dict.fromkeys(("numeric", "money", *_FLOATS), _NUMBERS),
+    "bool": (TypeRoot.BOOLEAN,),
+    "date": (TypeRoot.DATE,),
+    **dict.fromkeys(("time", "timetz"), (TypeRoot.TIME,)),
+    **dict.fromkeys(("timestamp", "timestamptz"), (TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)),
+    "bytea": (TypeRoot.BINARY, TypeRoot.VARBINARY),
+}
+"""Which types are written to columns of which kind; to all others what the server reads of their texts."""
+
+
+def check_written(column: ServerColumn, declared: DataType) -> None:
+    """Pass if values of a type can be written to a column. The server would take a part of some texts: the date of a timestamp.
+
+    Raises:
+        MisfitError: they cannot.
+    """
+    kind, root = column.kind, declared.root
+    if declared.is_character:
+        return
+    if root is TypeRoot.ARRAY and kind.startswith("_"):
+        kind, root = kind[1:], declared.children[0].root
+        if declared.children[0].is_character:
+            return
+    if kind in TEXTS:
+        return
+    is_whole = declared.scale == 0 or root is not TypeRoot.DECIMAL or kind not in (*INTEGERS, "oid")
+    if root not in _TAKEN.get(kind, (root,)) or not is_whole:
+        raise MisfitError(_HINTS.get((kind, root), ""))
+
+
 def _decimal_cast(column: ServerColumn, declared: DataType) -> str | None:
     """Digits behind the declared scale are rounded by the server, half away from zero, as Flink does it."""
     if column.kind in INTEGERS:

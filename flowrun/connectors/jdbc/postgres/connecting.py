@@ -19,6 +19,11 @@ _PASSING = ("08", "53", "57P", "40", "55P03", "57014", "25006")
 """Classes of SQLSTATEs for what may be over soon: lost connections, a server that starts or stops or is full, deadlocks, time-outs."""
 _OF_ROWS = ("22", "23")
 """Classes of SQLSTATEs for values that a column does not take."""
+_REMEDIES = {
+    "42501": "the user needs the right to it: GRANT … ON … TO …",
+    "21000": "keys that differ as declared are equal in the table: declare the key columns with the types and digits that they have there",
+}
+"""By SQLSTATE."""
 _FOR_GOOD = (
     "authentication failed",
     "does not exist",
@@ -98,8 +103,7 @@ def _meaning(access: Access, text: str, state: str | None) -> FlowrunError:
         lost = not any(sign in text for sign in _FOR_GOOD)
         hint = "check that it runs and can be reached" if lost else "check 'url', 'username' and 'password'"
         return ConnectorError(f"{server}: {said}", retryable=lost, hint=hint)
-    needs = "the user needs the right to it: GRANT … ON … TO …" if state == "42501" else None
-    return ConnectorError(f"{server}: {said}", retryable=state.startswith(_PASSING), hint=needs)
+    return ConnectorError(f"{server}: {said}", retryable=state.startswith(_PASSING), hint=_REMEDIES.get(state))
 
 
 def _tidy(text: str) -> str:

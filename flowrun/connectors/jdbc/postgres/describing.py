@@ -21,7 +21,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = coal
 
 _COLUMNS = """
 SELECT a.attname::text, b.typname::text, format_type(a.atttypid, a.atttypmod),
-    CASE WHEN coalesce(nullif(a.atttypmod, -1), t.typtypmod) >= 4 THEN ((coalesce(nullif(a.atttypmod, -1), t.typtypmod) - 4) & 65535) END
+    CASE WHEN coalesce(nullif(a.atttypmod, -1), t.typtypmod) >= 4 THEN ((coalesce(nullif(a.atttypmod, -1), t.typtypmod) - 4) & 65535) END,
+    a.attgenerated <> ''
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_type b ON b.oid = coalesce(nullif(t.typbasetype, 0), t.oid)
 WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -35,8 +36,10 @@ FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.r
 """
 
 _UNIQUE = """
-SELECT i.indexrelid::int8, a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
-WHERE i.indrelid = {oid} AND i.indisunique AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
+SELECT i.indexrelid::int8, a.attname::text FROM pg_index i CROSS JOIN unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = {oid} AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+    AND k.place <= i.indnkeyatts
 """
 
 _NAMES = """
@@ -61,8 +64,8 @@ def describe(table: str, run: Run) -> Relation:
         )
     oid, kind, name = found[0]
     columns = {
-        n: ServerColumn(n, base, shown, scale if "numeric" in base else None)
-        for n, base, shown, scale in run(_COLUMNS.format(oid=oid))
+        n: ServerColumn(n, base, shown, scale if "numeric" in base else None, bool(generated))
+        for n, base, shown, scale, generated in run(_COLUMNS.format(oid=oid))
     }
     keys: dict[int, set[str]] = {}
     for index, column in run(_UNIQUE.format(oid=oid)):

@@ -43,7 +43,8 @@ class PostgresDialect:
         """The server says what it does not take."""
 
     def check_column(self, column: ServerColumn, declared: DataType) -> None:
-        """COPY refuses what is no text of the column's type."""
+        """See `columns`."""
+        columns.check_written(column, declared)
 
     def check_key(self, column: ServerColumn, declared: DataType) -> None:
         """The server compares all types."""

@@ -93,9 +93,11 @@ class PostgresWriter:
         if not deletes.all():
             rest = [n for n in names if n not in key]
             replaced = ", ".join(f"{n} = EXCLUDED.{n}" for n in rest)
+            all_names = ", ".join(names)
             self._run(
-                f"INSERT INTO {relation.name} ({', '.join(names)}) SELECT {', '.join(names)} FROM {stage} WHERE NOT flowrun_delete "
-                f"ORDER BY {listed} ON CONFLICT ({listed}) DO {f'UPDATE SET {replaced}' if replaced else 'NOTHING'}"
+                f"INSERT INTO {relation.name} ({all_names}) OVERRIDING SYSTEM VALUE "
+                f"SELECT {all_names} FROM {stage} WHERE NOT flowrun_delete ORDER BY {listed} "
+                f"ON CONFLICT ({listed}) DO {f'UPDATE SET {replaced}' if replaced else 'NOTHING'}"
             )
 
     def _columns(self, names: Sequence[str]) -> list[str]:
