@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flowrun.api.annotations import AnnotationError, Form, form_of, hints_of, type_of_annotation
@@ -52,7 +53,7 @@ class Signature:
     Attributes:
         parameters: those that arguments go to by position.
         result: what it gives.
-        open_ended: it takes any number of arguments (`*args`), or some by name only.
+        open_ended: it takes any number of arguments (`*args`).
     """
 
     parameters: tuple[NamedAnnotation, ...]
@@ -87,19 +88,20 @@ def signature_of(function: Callable[..., Any], skip: int = 0) -> Signature:
     >>> [str(t) for t in signature.argument_types()], str(signature.result.type), signature.is_vectorised
     (['STRING', 'BIGINT'], 'DOUBLE', False)
     """
-    if not inspect.isroutine(function) and not inspect.isclass(function):
+    if not isinstance(function, partial) and not inspect.isroutine(function) and not inspect.isclass(function):
         function = getattr(function, "__call__")  # noqa: B004, B009 - type checkers take it for a class
-    place = place_of(function)
+    annotated = function.func if isinstance(function, partial) else function
+    place = place_of(annotated)
     try:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
     except (TypeError, ValueError):  # built-in functions may have no signature
         return Signature((), NamedAnnotation("", None, place), True)
-    hints = hints_of(function)
+    hints = hints_of(annotated)
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return Signature(
         tuple(NamedAnnotation(p.name, hints.get(p.name), place) for p in positional),
         NamedAnnotation("", hints.get("return"), place),
-        len(positional) < len(parameters),
+        any(p.kind is p.VAR_POSITIONAL for p in parameters),
     )
 
 

@@ -244,6 +244,8 @@ def declaration_of(target: object) -> FunctionDeclaration | None:
 
 def overloaded(function: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
     """The signatures that `typing.overload` gives a function, in order; the function itself if there are none."""
+    if not hasattr(function, "__module__") or not hasattr(function, "__qualname__"):
+        return (function,)  # a partial, or an object of a compiled library
     return tuple(typing.get_overloads(function)) or (function,)
 
 

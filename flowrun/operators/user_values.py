@@ -11,10 +11,13 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import importlib
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,13 +29,14 @@ from flowrun.api.annotations import Form, Unknown, bare, is_nullable, row_fields
 from flowrun.api.signatures import Signature
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.record import record
-from flowrun.core.types import DataType
+from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError, PipelineError
 
 UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises of values that are none of a type."""
 
 _MOST_SHOWN = 80
+_NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 
 
 def python_values(column: pa.Array) -> list[Any]:
@@ -55,7 +59,41 @@ def array_of(values: Sequence[Any], type: DataType) -> pa.Array:
         what `UNFIT` names: one is no value of the type.
     """
     convert = guarded(as_storable(type))
-    return pa.array(values if convert is None else [convert(v) for v in values], type.arrow)
+    stored = values if convert is None else [convert(v) for v in values]
+    _refuse_fractions(stored, type)
+    return pa.array(stored, type.arrow)
+
+
+def _refuse_fractions(values: Iterable[Any], type: DataType) -> None:
+    """Raise ValueError for a number that is not whole where integers are expected, also in nested values: Arrow would cut it."""
+    if pa.types.is_integer(type.arrow):
+        if any(issubclass(kind, float | np.floating | Decimal) for kind in set(map(builtins.type, values))):
+            for value in values:
+                if isinstance(value, float | np.floating | Decimal) and not _is_whole(value):
+                    raise ValueError(f"{value} is no whole number")
+    elif type.root in _NESTED and _holds_integers(type):
+        given = [v for v in values if v is not None]
+        match type.root:
+            case TypeRoot.ARRAY:
+                _refuse_fractions(list(chain.from_iterable(given)), type.children[0])
+            case TypeRoot.MAP:
+                pairs = list(chain.from_iterable(given))
+                for position, child in enumerate(type.children):
+                    _refuse_fractions([pair[position] for pair in pairs], child)
+            case _:
+                for name, child in zip(type.names, type.children, strict=True):
+                    _refuse_fractions([v[name] for v in given if name in v], child)
+
+
+def _holds_integers(type: DataType) -> bool:
+    return pa.types.is_integer(type.arrow) or any(map(_holds_integers, type.children))
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return bool(value % 1 == 0)
+    except ArithmeticError:  # what is infinite
+        return False
 
 
 def misfit(values: Sequence[Any], type: DataType) -> tuple[int, str] | None:

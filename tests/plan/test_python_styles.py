@@ -234,6 +234,43 @@ def test_what_is_wrong_with_columns_is_said(name: str, message: str) -> None:
         values(call(name, BIGINT), [1, 2, 3])
 
 
+def given(a: int) -> Any:
+    return GIVEN[a]
+
+
+GIVEN: list[Any] = [
+    2.5, Decimal("2.5"), np.float64(2.5), float("inf"), Decimal("Infinity"), [1, 2.5], {"x": 2.5}, [("k", 2.5)], 2.0, Decimal(2), [1, 2.0],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "stored"),
+    [
+        (0, BIGINT, None),
+        (1, BIGINT, None),
+        (2, type_of_annotation(Annotated[int, "TINYINT"]), None),
+        (3, BIGINT, None),
+        (4, BIGINT, None),
+        (5, array(BIGINT), None),
+        (6, row(("x", BIGINT)), None),
+        (7, map_of(STRING, BIGINT), None),
+        (0, DOUBLE, 2.5),
+        (5, array(DOUBLE), [1.0, 2.5]),
+        (8, BIGINT, 2),
+        (9, BIGINT, 2),
+        (10, array(BIGINT), [1, 2]),
+    ],
+)
+def test_a_number_that_is_not_whole_is_not_cut(place: int, kind: DataType, stored: Any) -> None:
+    expression = call("given", BIGINT, result=kind, vectorised=False)
+    if stored is not None:
+        assert values(expression, [place]) == [stored]
+        return
+    with pytest.raises(DataError, match="function given gave ") as raised:
+        values(expression, [8 if kind == BIGINT else place, place])
+    assert raised.value.row == (1 if kind == BIGINT else 0)
+
+
 def test_null_where_an_annotation_does_not_allow_it_is_said() -> None:
     with pytest.raises(DataError, match="function with_null failed: TypeError") as raised:
         values(call("with_null", STRING, result=STRING, vectorised=False), ["1234", None])

@@ -18,8 +18,10 @@ from flowrun.frontend.sql.catalog import FunctionKind, Parameter, ProcessSignatu
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.script.statements import CreateFunction
 from flowrun.frontend.sql.spans import Span, error_at
+from flowrun.operators.callable_functions import why_not_called
 from flowrun.operators.function_loading import load_attribute
 from flowrun.operators.function_scope import FunctionScope
+from flowrun.operators.opened_functions import made_of_class
 from flowrun.operators.user_functions import can_retract, made_aggregate
 from flowrun.operators.user_values import check_forms
 
@@ -105,6 +107,7 @@ class _Reading:
             return self._process(self._target, declared)
         kind = self._kind() if declared is None else declared.kind
         declared = declared or FunctionDeclaration(kind, None, None, False, True)
+        self._check_calls(kind)
         (arguments, result), *overloads = self._signatures(kind, declared)
         taken = self._taken(kind)
         wrong = self._annotated(lambda: check_forms(taken))
@@ -124,6 +127,19 @@ class _Reading:
             required=self._required(kind),
             accumulator=accumulator_form(self._aggregate) if kind is Callee.AGGREGATE else None,
         )
+
+    def _check_calls(self, kind: Callee) -> None:
+        """Raise for what could be found out only while it runs: that it cannot be made, or called with a value an argument."""
+        if kind is Callee.AGGREGATE:
+            methods = [getattr(self._aggregate, name) for name in _AGGREGATE_METHODS]
+        else:
+            methods = [self._called()[0]]
+            if inspect.isclass(self._target):
+                self._at_reference(lambda: made_of_class(self._target, self._reference))
+        for method in methods:
+            wrong = why_not_called(method, gives_rows=kind is Callee.TABLE)
+            if wrong is not None:
+                raise self._error(*wrong)
 
     def _signatures(self, kind: Callee, declared: FunctionDeclaration) -> list[_Signature]:
         """Types of arguments and result as each decorator has them, or as `typing.overload` does."""
@@ -273,7 +289,7 @@ class _Reading:
     def _called(self) -> tuple[Any, int]:
         """What is called, and how many parameters come before the arguments."""
         target = self._target
-        if inspect.isroutine(target):
+        if inspect.isroutine(target) or isinstance(target, partial):
             return target, 0
         owner = target if inspect.isclass(target) else type(target)
         method = getattr(target, "eval", None)
@@ -289,8 +305,12 @@ class _Reading:
 
     @cached_property
     def _aggregate(self) -> Aggregate:
+        return self._at_reference(lambda: made_aggregate(self._reference, self._search_path))
+
+    def _at_reference(self, make: Callable[[], T]) -> T:
+        """What is made, with its errors at the place of the reference."""
         try:
-            return made_aggregate(self._reference, self._search_path)
+            return make()
         except PipelineError as error:
             found = error.diagnostics[0]
             raise error_at(found.message, self._span, found.hint) from error

@@ -12,6 +12,7 @@ from flowrun.plan.relational import GroupAggregate, TableFunctionCall
 from tests.frontend.sql.script.scripts import ORDERS, plan_of, problems
 
 MODULE = """
+import functools
 import flowrun
 import pyarrow.compute as pc
 import numpy as np
@@ -56,6 +57,25 @@ def untyped(a): return a
 def generator(a: int):
     yield a
 number = 5
+async def asked(a: int) -> int: return a
+@flowrun.udtf(result="n INT")
+async def asked_rows(a: int): yield a
+class Asking:
+    async def __call__(self, a: int) -> int: return a
+class AskingSum:
+    def create_accumulator(self): return [0]
+    async def accumulate(self, total, a: int): ...
+    def get_value(self, total) -> int: return total[0]
+@flowrun.udf(result="INT")
+def yielding(a: int): yield a
+def named_only(a: int, *, unit: int) -> int: return a
+class NeedsMore:
+    def __init__(self, more): ...
+    def __call__(self, a: int) -> int: return a
+class Broken(NeedsMore):
+    def __init__(self): raise KeyError("no file")
+def scaled(by: int, a: int, *, unit: int = 1) -> int: return a * by * unit
+tenfold = functools.partial(scaled, 10, unit=1)
 def mixed(a: np.ndarray, b: float) -> float: ...
 def of_column(a: np.ndarray) -> np.ndarray: ...
 def odd(a: complex) -> str: ...
@@ -198,6 +218,14 @@ def test_the_java_function_of_published_queries_is_built_in(folder: Path) -> Non
         ),
         (create("f", "Half"), "cannot be called", "__call__ or eval"),
         (create("f", "number"), "cannot be called", "name a function"),
+        (create("f", "asked"), "asked is asynchronous", "AsyncFunction"),
+        (create("f", "asked_rows"), "asked_rows is asynchronous", "AsyncFunction"),
+        (create("f", "Asking"), "__call__ is asynchronous", "AsyncFunction"),
+        (create("f", "AskingSum"), "accumulate is asynchronous", "AsyncFunction"),
+        (create("f", "yielding"), "yielding yields, and one value is expected of it", "@flowrun.udtf"),
+        (create("f", "named_only"), "named_only takes 'unit' by name only", "give it a default"),
+        (create("f", "NeedsMore"), "making a NeedsMore failed: TypeError", "without arguments"),
+        (create("f", "Broken"), "making a Broken failed: KeyError: 'no file'", "in open()"),
         (create("twice") + create("twice"), "function 'twice' exists already", "DROP FUNCTION"),
         (ORDERS + create("twice") + "SELECT twice(buyer) FROM orders", "BIGINT", "CAST"),
         (ORDERS + create("twice") + "SELECT twice(id, 1) FROM orders", "twice takes 1", "twice(BIGINT)"),
@@ -207,6 +235,12 @@ def test_wrong_functions(folder: Path, script: str, message: str, hint: str) -> 
     shown = problems(script, folder)
     assert message in shown
     assert hint in shown
+
+
+def test_a_partial_takes_what_is_left(folder: Path) -> None:
+    (sink,) = plan_of(f"{create('tenfold')}SELECT tenfold(1) AS x;", folder).sinks
+    assert str(sink.schema.types[0]) == "BIGINT"
+    assert "tenfold takes 1" in problems(f"{create('tenfold')}SELECT tenfold(1, 2) AS x;", folder)
 
 
 def test_a_wrong_function_is_reported_once(folder: Path) -> None:
