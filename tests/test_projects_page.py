@@ -39,4 +39,4 @@ def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             command, _, expected = text[2:].partition("\n")
             assert _SECONDS.sub("0.0 s", printed(command)) == _SECONDS.sub("0.0 s", expected), command
             commands += 1
-    assert commands == 5
+    assert commands == 6

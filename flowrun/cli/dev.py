@@ -57,7 +57,8 @@ def dev(
     """Show what a pipeline makes of a sample of its input, and how its tests go, again whenever something changes.
 
     Watched are the folder of FILE, or that of its project, and those below: pipelines, tests and their files of rows, Python functions,
-    schemas; without a project the folder `tests` beside it, too. The tests are those in NAME.test.yaml files that name FILE. Nothing is written to sinks, and no state is kept. Ctrl-C ends it.
+    schemas; without a project the folder `tests` beside it, too. The tests are those in NAME.test.yaml files that name FILE. Nothing is
+    written to sinks, and no state is kept. Ctrl-C ends it.
     """
     from flowrun.cli.console import EXIT_OK, say
 

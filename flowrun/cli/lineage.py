@@ -1,8 +1,9 @@
-"""`flowrun lineage FILE [SINK[.COLUMN]]`: from which columns of which tables the columns of sinks come."""
+"""`flowrun lineage [PATH] [SINK[.COLUMN]]`: from which columns of which tables the columns of sinks come."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,17 @@ import click
 
 from flowrun.cli.arguments import all_overrides, compile_options, parse_assignments
 from flowrun.cli.views.mermaid import mermaid_text
+from flowrun.frontend.project_file import project_file
 
 if TYPE_CHECKING:
-    from flowrun.plan.lineage import ColumnLineage
+    from flowrun.plan.lineage import Origin
+    from flowrun.runners.projects.lineage import PipelineColumn, WrittenColumn
+
+_SUFFIXES = (".yaml", ".yml", ".sql")
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("place", metavar="[PATH]", required=False)
 @click.argument("wanted", metavar="[SINK[.COLUMN]]", required=False)
 @compile_options
 @click.option("--from", "source", metavar="TABLE[.COLUMN]", help="Only what comes from there: who uses this column?")
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def lineage(
     ctx: click.Context,
-    file: Path,
+    place: str | None,
     wanted: str | None,
     variables: tuple[str, ...],
     overrides: tuple[str, ...],
@@ -34,65 +39,121 @@ def lineage(
 ) -> None:
     """Show from which columns of which tables the columns of sinks come.
 
-    Told apart are the columns that values are made of, and those that decide which rows there are: conditions, keys, orders, times. A
-    Python function may use every column that it is given.
+    PATH is a pipeline, a folder of pipelines, or a project; without it, the project around here. Of several pipelines the tables between
+    them are followed, too. Told apart are the columns that values are made of, and those that decide which rows there are: conditions,
+    keys, orders, times. A Python function may use every column that it is given.
     """
-    from flowrun.cli.console import EXIT_OK
-    from flowrun.plan.lineage import plan_lineage
-    from flowrun.runners.compile import compile_pipeline
+    from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, show_diagnostics
+    from flowrun.errors import PipelineError
+    from flowrun.runners.compile import CompiledPipeline
+    from flowrun.runners.projects.lineage import lineage_together
+    from flowrun.runners.projects.members import compile_members, errors_of, members_of
 
-    compiled = compile_pipeline(file, parse_assignments(variables, "--var"), all_overrides(overrides, parallelism))
-    found = _chosen(plan_lineage(compiled.plan), wanted, source)
+    path, wanted = _path_and_column(place, wanted)
+    members = members_of(() if path is None else (path,))
+    given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
+    compiled = compile_members(members.files, given, values, missing_files=True)
+    errors = errors_of(compiled)
+    if errors:
+        show_diagnostics(errors)
+        ctx.exit(EXIT_BAD_INPUT)
+    plans = [(m.file, m.compiled.plan) for m in compiled if isinstance(m.compiled, CompiledPipeline)]
+    if not plans:
+        raise PipelineError.of(f"'{path}' is a program: where its columns come from is not known before it runs")
+    found = _chosen(lineage_together(plans), wanted, source)
+    several = len(plans) > 1
     if form == "json":
-        click.echo(json.dumps([_as_json(column) for column in found], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([_as_json(column, several=several) for column in found], indent=2, ensure_ascii=False))
     elif form == "mermaid":
-        click.echo(
-            "\n".join(["flowchart LR", *dict.fromkeys(line for column in found for line in _as_mermaid(column))])
-        )
+        lines = dict.fromkeys(line for column in found for line in _as_mermaid(column, several=several))
+        click.echo("\n".join(["flowchart LR", *lines]))
     else:
-        click.echo("\n".join(line for column in found for line in _as_text(column)))
+        click.echo("\n".join(line for column in found for line in _as_text(column, several=several)))
     ctx.exit(EXIT_OK)
 
 
-def _chosen(columns: tuple[ColumnLineage, ...], wanted: str | None, source: str | None) -> list[ColumnLineage]:
-    from flowrun.errors import PipelineError, did_you_mean
+def _path_and_column(place: str | None, wanted: str | None) -> tuple[Path | None, str | None]:
+    """The path and the column of the command line: a word that is no path is a column of the project around here."""
+    if place is None:
+        return None, None
+    path = Path(place)
+    if wanted is not None or path.exists() or path.suffix.lower() in _SUFFIXES or project_file(Path()) is None:
+        return path, wanted
+    return None, place
 
-    names = [*dict.fromkeys(c.sink for c in columns), *(f"{c.sink}.{c.column}" for c in columns)]
+
+def _chosen(columns: tuple[PipelineColumn, ...], wanted: str | None, source: str | None) -> tuple[PipelineColumn, ...]:
+    from flowrun.errors import PipelineError, did_you_mean
+    from flowrun.runners.projects.lineage import that_come_from, with_those_before
+
+    names = list(dict.fromkeys([*(c.written.sink for c in columns), *(str(c.written) for c in columns)]))
     if wanted is not None and wanted not in names:
         raise PipelineError.of(f"there is no sink or column '{wanted}'", did_you_mean(wanted, names))
-    chosen = [c for c in columns if wanted in (None, c.sink, f"{c.sink}.{c.column}")]
-    if source is None:
-        return chosen
-    origins = {text for c in columns for o in (*c.made_of, *c.depends_on) for text in (o.table, str(o))}
-    if source not in origins:
-        raise PipelineError.of(f"nothing comes from '{source}'", did_you_mean(source, sorted(origins)))
-    return [c for c in chosen if any(source in (o.table, str(o)) for o in (*c.made_of, *c.depends_on))]
+    if source is not None:
+        origins = {text for c in columns for o in c.origins for text in (o.table, str(o))}
+        if source not in origins:
+            raise PipelineError.of(f"nothing comes from '{source}'", did_you_mean(source, sorted(origins)))
+        columns = that_come_from(source, columns)
+    chosen = tuple(c for c in columns if wanted in (None, c.written.sink, str(c.written)))
+    return with_those_before(chosen, columns)
 
 
-def _as_text(column: ColumnLineage) -> list[str]:
-    lines = [f"{column.sink}.{column.column}"]
-    lines.append(f"  made of     {', '.join(map(str, column.made_of)) or 'nothing that is read'}")
-    if column.depends_on:
-        lines.append(f"  depends on  {', '.join(map(str, column.depends_on))}")
-    if column.through:
-        lines.append(f"  through     {' → '.join(column.through)}")
+def _as_text(column: PipelineColumn, *, several: bool) -> list[str]:
+    written, its = column.written, column.lineage
+    lines = [f"{written}  ({written.file})" if several else str(written)]
+    lines.append(f"  made of     {_listed(its.made_of, column) or 'nothing that is read'}")
+    if its.depends_on:
+        lines.append(f"  depends on  {_listed(its.depends_on, column)}")
+    if its.through:
+        lines.append(f"  through     {' → '.join(its.through)}")
     return lines
 
 
-def _as_json(column: ColumnLineage) -> dict[str, object]:
+def _listed(origins: Iterable[Origin], column: PipelineColumn) -> str:
+    """Columns of tables; behind each the pipelines that write it."""
+    texts = []
+    for origin in origins:
+        writers = ", ".join(
+            w.file if str(w) == str(origin) else f"{w} of {w.file}" for w in column.writers.get(origin, ())
+        )
+        texts.append(f"{origin} ← {writers}" if writers else str(origin))
+    return ", ".join(texts)
+
+
+def _as_json(column: PipelineColumn, *, several: bool) -> dict[str, object]:
+    def listed(origins: Iterable[Origin]) -> list[dict[str, object]]:
+        return [{"table": o.table, "column": o.column, **_written_by(column.writers.get(o, ()))} for o in origins]
+
     return {
-        "sink": column.sink,
-        "column": column.column,
-        "made_of": [{"table": o.table, "column": o.column} for o in column.made_of],
-        "depends_on": [{"table": o.table, "column": o.column} for o in column.depends_on],
-        "through": list(column.through),
+        **({"pipeline": column.written.file} if several else {}),
+        "sink": column.written.sink,
+        "column": column.written.column,
+        "made_of": listed(column.lineage.made_of),
+        "depends_on": listed(column.lineage.depends_on),
+        "through": list(column.lineage.through),
     }
 
 
-def _as_mermaid(column: ColumnLineage) -> list[str]:
-    target = _box(f"{column.sink}.{column.column}")
-    solid = [f"  {_box(str(o))} --> {target}" for o in column.made_of]
-    return [*solid, *(f"  {_box(str(o))} -.-> {target}" for o in column.depends_on)]
+def _written_by(writers: Iterable[WrittenColumn]) -> dict[str, object]:
+    found = [{"pipeline": w.file, "sink": w.sink, "column": w.column} for w in writers]
+    return {"written_by": found} if found else {}
+
+
+def _as_mermaid(column: PipelineColumn, *, several: bool) -> list[str]:
+    """Arrows to the column; a table between two pipelines is the column that the one writes."""
+
+    def name(written: WrittenColumn) -> str:
+        return f"{written} ({written.file})" if several else str(written)
+
+    def arrows(origins: Iterable[Origin], arrow: str) -> list[str]:
+        return [
+            f"  {_box(text)} {arrow} {target}"
+            for origin in origins
+            for text in [*map(name, column.writers.get(origin, ()))] or [str(origin)]
+        ]
+
+    target = _box(name(column.written))
+    return [*arrows(column.lineage.made_of, "-->"), *arrows(column.lineage.depends_on, "-.->")]
 
 
 def _box(text: str) -> str:

@@ -279,6 +279,61 @@ def test_pipelines_meet_at_their_tables(shop: Path) -> None:
     ]
 
 
+LOADED = """steps: {loaded: {from: paid, filter: id > 3, select: ["amount * 2 AS twice"]}}
+sinks: {load: {from: loaded, connector: blackhole}}
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [("total.total",), (".", "total.total"), ("flowrun.yaml", "total"), ("pipelines", "total")]
+)
+def test_columns_are_followed_through_the_tables_between_pipelines(shop: Path, words: tuple[str, ...]) -> None:
+    (shop / "lake" / "orders" / "a.json").unlink()  # nothing is read, and what is between them need not be there yet
+    (shop / "lake" / "orders").rmdir()
+    result = call("lineage", *words)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "total.total  (pipelines/total.yaml)",
+        "  made of     paid.amount ← out.amount of pipelines/paid.yaml",
+        "  through     total",
+        "out.amount  (pipelines/paid.yaml)",
+        "  made of     orders.amount",
+        "  through     paid",
+    ]
+
+
+def test_who_uses_a_column_in_a_whole_project(shop: Path) -> None:
+    write(shop, loaded=LOADED)
+    told = json.loads(call("lineage", "--from", "orders.id", "--format", "json").stdout)
+    assert {(c["pipeline"], c["sink"], c["column"]) for c in told} == {
+        ("pipelines/paid.yaml", "out", "id"),
+        ("pipelines/loaded.yaml", "load", "twice"),
+    }
+    (twice,) = (c for c in told if c["sink"] == "load")
+    assert twice["depends_on"] == [
+        {
+            "table": "paid",
+            "column": "id",
+            "written_by": [{"pipeline": "pipelines/paid.yaml", "sink": "out", "column": "id"}],
+        }
+    ]
+
+
+def test_the_lineage_of_a_project_as_a_drawing(shop: Path) -> None:
+    lines = call("lineage", "total.total", "--format", "mermaid").stdout
+    assert '["out.amount (pipelines/paid.yaml)"] --> ' in lines
+    assert '["paid.amount"]' not in lines
+
+
+def test_what_has_no_lineage(shop: Path, tmp_path: Path) -> None:
+    wrong = call("lineage", "total.totl")
+    assert (wrong.exit_code, "did you mean 'total.total'" in wrong.stderr) == (2, True)
+    broken = call("lineage", "--env", "prd")
+    assert (broken.exit_code, "there is no environment 'prd'" in broken.stderr) == (2, True)
+    (shop / "flowrun.yaml").unlink()
+    assert "there is no file 'total.total'" in call("lineage", "total.total").stderr
+
+
 def test_the_graph_in_other_forms(shop: Path) -> None:
     assert json.loads(call("graph", "--format", "json").stdout)["pipelines"][0] == {
         "name": "paid",
