@@ -15,8 +15,9 @@ from flowrun.core.types import BIGINT
 from flowrun.runners.inference.value_types import Column
 
 _NAME = re.compile(
-    r"(^|_)(event_?time|ts|time|timestamp|at|date_?time|occurred|happened|created)(_|$|At$|Time$)|Time$|At$"
+    r"(^|_)(event_?time|ts|time|timestamp|at|date_?time|occurred|happened|created|epoch|unix_?time)(_|$)"
 )
+"""Of columns that say when something was, as `_words` has them."""
 _EPOCHS = {"s": (1, 946_684_800, 4_102_444_800), "ms": (1_000, 946_684_800_000, 4_102_444_800_000)}
 """Unit → (how many a second, the range of numbers that are taken for times: the years 2000 to 2099)."""
 _NICE_MS = (
@@ -74,10 +75,19 @@ def propose(columns: Sequence[Column], parts: Sequence[Sequence[dict[str, Any]]]
         times = [_millis([r[column.name] for r in rows], unit) for rows in parts if rows]
         found = measured(column.name, unit, times)
         span = max(int(t.max()) for t in times) - min(int(t.min()) for t in times) + 1
-        score = (bool(_NAME.search(column.name)), span > 1, -found.disorder_ms / span)
+        score = (bool(_NAME.search(_words(column.name))), span > 1, -found.disorder_ms / span)
         if (unit is None or score[0]) and (best is None or score > best[0]):
             best = (score, found)
     return None if best is None else best[1]
+
+
+def _words(name: str) -> str:
+    """The words of a name.
+
+    >>> _words("@timestamp"), _words("createdAt"), _words("EventTime")
+    ('_timestamp', 'created_at', 'event_time')
+    """
+    return re.sub(r"[^0-9A-Za-z]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).lower()
 
 
 def _unit(column: Column, parts: Sequence[Sequence[dict[str, Any]]]) -> str | None:

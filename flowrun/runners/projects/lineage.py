@@ -90,7 +90,7 @@ def with_those_before(
         column = pending.pop()
         if column.written not in found:
             found[column.written] = column
-            pending += [by_name[w] for several in reversed(column.writers.values()) for w in several if w in by_name]
+            pending += [by_name[w] for several in reversed([*column.writers.values()]) for w in several if w in by_name]
     return tuple(found.values())
 
 

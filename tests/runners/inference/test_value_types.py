@@ -106,6 +106,21 @@ def test_no_event_time(rows: list[dict[str, Any]]) -> None:
     assert proposed(rows) is None
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["@timestamp", "eventTimestamp", "createdAt", "startTime", "DateTime", "TS", "event-time", "epoch", "time_ms"],
+)
+def test_numbers_that_are_called_like_a_time(name: str) -> None:
+    found = proposed([{"n": 1_700_000_000_000 + i, name: 1_700_000_000_000 + i} for i in range(3)])
+    assert found is not None
+    assert (found.column, found.unit) == (name, "ms")
+
+
+@pytest.mark.parametrize("name", ["flatTop", "format", "what", "state", "number"])
+def test_numbers_that_are_not(name: str) -> None:
+    assert proposed([{name: 1_700_000_000_000 + i} for i in range(3)]) is None
+
+
 def test_a_name_that_says_time_wins() -> None:
     rows = [
         {"imported": "2024-01-05 10:00:00", "event_time": f"2024-01-01 10:00:{s:02d}", "expires": "2025-01-01 00:00:00"}
