@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.connectors.formats.text_values import floor_to_unit
+from flowrun.core.arrays import decoded
 from flowrun.core.types import DataType, TypeRoot
 
 Fit = Callable[[pa.Array], pa.Array]
@@ -31,7 +32,7 @@ def fit_column(given: pa.DataType, target: DataType) -> Fit | None:
         return None
     if pa.types.is_dictionary(given):
         inner = fit_column(given.value_type, target)
-        return (lambda a: a.dictionary_decode()) if inner is None else (lambda a: inner(a.dictionary_decode()))
+        return decoded if inner is None else (lambda a: inner(decoded(a)))
     if target.root is TypeRoot.ROW:
         return _fit_row(given, target)
     if target.root is TypeRoot.ARRAY:

@@ -52,14 +52,16 @@ class RunResult:
 
 def sql(
     text: str,
+    /,
     *,
-    variables: Mapping[str, str] | None = None,
+    variables: Mapping[str, object] | None = None,
     settings: Mapping[str, object] | None = None,
     within: str | None = None,
     show: bool | None = None,
     **tables: Any,
 ) -> Result | None:
-    """Run statements of SQL in this process, one after the other; gives the rows of the last query, None if there is none.
+    """Run statements of SQL in this process, one after the other; gives the rows of the last query, None if there is none. What DESCRIBE,
+    EXPLAIN and SHOW answer is printed.
 
         flowrun.sql("SELECT user_id, SUM(amount) AS total FROM orders GROUP BY user_id", orders=data_frame).pandas()
 
@@ -78,8 +80,12 @@ def sql(
         PipelineError: a statement is wrong, or what is given is no table.
         JobFailedError: a job failed.
     """
+    if not isinstance(text, str):
+        raise PipelineError.of(
+            f"a {type(text).__qualname__} is no SQL", "give statements as a text; flowrun.pipeline reads files"
+        )
     limit = _limit(within)
-    session, held = SqlSession(variables or {}, _overrides(settings)), HeldTables()
+    session, held = SqlSession(_texts(variables), _overrides(settings)), HeldTables()
     last: Result | None = None
     try:
         for name, given in tables.items():
@@ -87,6 +93,8 @@ def sql(
         typed = cut(text)
         for statement in (*typed.statements, *filter(None, [typed.rest])):
             compiled = session.compile(statement)
+            for answer in compiled.outputs:
+                sys.stdout.write(f"{answer}\n")
             if compiled.runs:
                 results = results_of(compiled.optimised)
                 if compiled.is_batch:
@@ -149,7 +157,7 @@ class Pipeline:
 
 
 def pipeline(
-    path: str | Path, *, variables: Mapping[str, str] | None = None, settings: Mapping[str, object] | None = None
+    path: str | Path, *, variables: Mapping[str, object] | None = None, settings: Mapping[str, object] | None = None
 ) -> Pipeline:
     """A pipeline file: `flowrun.pipeline("orders.yaml").run()`.
 
@@ -162,16 +170,20 @@ def pipeline(
         PipelineError: it has errors, all of which are said.
     """
     streaming = {"settings.mode": "streaming", **_overrides(settings)}
-    return Pipeline(Path(path), variables or {}, streaming)
+    return Pipeline(Path(path), _texts(variables), streaming)
 
 
 def _overrides(settings: Mapping[str, object] | None) -> dict[str, str]:
     return {f"settings.{name}": str(value) for name, value in (settings or {}).items()}
 
 
+def _texts(variables: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (variables or {}).items()}
+
+
 def _limit(within: str | None) -> int | None:
     try:
-        return None if within is None else parse_duration_ms(within)
+        return None if within is None else parse_duration_ms(str(within))
     except ValueError as error:
         raise PipelineError.of(f"'{within}' is no duration: {error}", "write 10s, 2m, 1h") from None
 

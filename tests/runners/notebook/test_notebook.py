@@ -163,6 +163,85 @@ def test_what_cannot_be(text: str, given: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "table 'orders': it has 2 columns 'a'"),
+        (pd.DataFrame([[1, 2]], columns=[1, "1"]), "table 'orders': it has 2 columns '1'"),
+        (pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), "table 'orders': it has 2 columns 'a'"),
+        (
+            pd.DataFrame({"a": [1, "x"]}),
+            "cannot be read as a table: Could not convert 'x' .* column a with type object",
+        ),
+        (pd.DataFrame({"a": [1j]}), "Unsupported numpy type .* column a"),
+        (pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}), "Sparse pandas data"),
+        (pd.DataFrame({"a": pd.period_range("2024", periods=2, freq="M")}), "no SQL type stands for"),
+        (pd.Series([1], name="a"), "a pandas.core.series.Series is no table"),
+        (pd.DataFrame({}), "table 'orders': it has no columns"),
+        (pl.DataFrame({"a": pl.Series([object()], dtype=pl.Object)}), "column 'a' holds Python objects"),
+        (pl.DataFrame({"a": pl.Series([1], dtype=pl.Int128)}), "cannot be read as a table: Invalid or unsupported"),
+        (pl.Series("a", [1]), "Series is no table"),
+        (pl.LazyFrame({"a": [1]}), "LazyFrame is no table"),
+        ({"a": [1, 2], "b": [1]}, "cannot be read as a table: Column 1 named b expected length 2"),
+        ({"a": 1}, "a builtins.dict cannot be read as a table"),
+    ],
+)
+def test_tables_of_python_that_are_none(given: Any, said: str) -> None:
+    with pytest.raises(PipelineError, match=said) as caught:
+        flowrun.sql("SELECT * FROM orders", orders=given)
+    assert len(caught.value.diagnostics) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [
+        (pd.DataFrame({"a": [None, None]}), [(None,), (None,)]),
+        (pl.DataFrame({"a": [None]}), [(None,)]),
+        (pd.DataFrame({"a": pd.Categorical(["x", None])}), [("x",), (None,)]),
+        (pl.DataFrame({"a": pl.Series(["x", None, "x"], dtype=pl.Categorical)}), [("x",), (None,), ("x",)]),
+        (pl.DataFrame({"a": pl.Series(["y", "x"], dtype=pl.Enum(["x", "y"]))}), [("y",), ("x",)]),
+    ],
+)
+def test_columns_that_stand_for_texts(given: Any, rows: list[tuple[Any, ...]]) -> None:
+    result = flowrun.sql("SELECT a FROM orders", orders=given)
+    assert result is not None
+    assert str(result.schema.types[0]) == "STRING"
+    assert result.rows() == rows
+
+
+def test_a_table_may_be_called_as_the_statements_are() -> None:
+    result = flowrun.sql(TOTALS.replace("orders", "`text`"), text=ORDERS)
+    assert result is not None
+    assert len(result) == 2
+
+
+def test_answers_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert flowrun.sql("SHOW TABLES; DESCRIBE orders; EXPLAIN SELECT * FROM orders", orders=ORDERS) is None
+    shown = capsys.readouterr().out
+    assert "| table name |" in shown
+    assert "| amount | DOUBLE |" in shown
+    assert "Scan" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "said"),
+    [
+        (None, {}, "a NoneType is no SQL"),
+        (Path("a.sql"), {}, "flowrun.pipeline reads files"),
+        ("SELECT 1", {"within": 5}, "'5' is no duration"),
+    ],
+)
+def test_arguments_of_another_type(text: Any, words: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineError, match=said):
+        flowrun.sql(text, **words)
+
+
+def test_values_of_variables_are_texts() -> None:
+    result = flowrun.sql("SELECT ${N} AS n", variables={"N": 3})
+    assert result is not None
+    assert result.rows() == [(3,)]
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         ({"time": "ts"}, "the table has no column 'ts'"),
