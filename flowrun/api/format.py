@@ -172,7 +172,7 @@ class RecordEncoder(Protocol):
         ...
 
     def encode_messages(self, columns: pa.RecordBatch) -> pa.Array:
-        """One payload a row (string or binary array), without line ends."""
+        """One payload a row (string or binary array), without line ends; see `RecordFormat.null_is_no_message` for NULL."""
         ...
 
 
@@ -269,6 +269,16 @@ class RecordFormat:
     """What must be installed to use it; its options and checks do without."""
     container: FileFormat | None = None
     """The layout of files of this format, if they are not records behind a framing; it has the same options."""
+    check_lines: Callable[[Schema, Options], None] | None = None
+    """As `check`, of records that a line end or another delimiter ends; None: nothing more is to be said of these."""
+    null_is_no_message: bool = False
+    """Whether a row of its one column that is NULL is a message without value, so that encoders give NULL for it. Others never do."""
+
+    def check_delimited(self, schema: Schema, options: Options) -> None:
+        """`check`, and what `check_lines` says. It raises their errors."""
+        self.check(schema, options)
+        if self.check_lines is not None:
+            self.check_lines(schema, options)
 
     def changelog_mode(self, options: Options) -> ChangelogMode:
         """Which changes decoded rows may be."""

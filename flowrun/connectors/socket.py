@@ -221,7 +221,7 @@ def _create_source(table: TableDefinition) -> SocketSource:
         )
     options = table.options
     request = ReadRequest(table.schema, table.declared or table.schema, options, table.filters)
-    line_format_named(table.format, "socket").check(request.declared, options)
+    line_format_named(table.format, "socket").check_delimited(request.declared, options)
     if options.integer("port") > 65_535:
         raise OptionError("port", f"socket: port must be at most 65535, got {options.integer('port')}")
     text = options.get("delimiter")

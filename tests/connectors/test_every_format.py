@@ -143,6 +143,8 @@ def test_topics_of_every_format_are_written_and_read(name: str, options: dict[st
     rows = [tuple(r.values()) for r in found.rows.columns.to_pylist()]
     if name == "csv":  # any text is a field
         rows = [r for r in rows if r in ROWS]
+    if name == "raw":  # a message without value is NULL
+        assert rows.pop(2) == (None,)
     assert rows == rows_of(name)
     if name != "csv":
         assert [(b.offset, b.raw) for b in found.bad] == [(9, b"\xff\xfe{")]

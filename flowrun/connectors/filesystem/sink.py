@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import RecordFormat, RefusingEncoder
+from flowrun.api.format import FileFormat, RecordFormat, RefusingEncoder
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.buckets import buckets_of, key_buckets
@@ -110,8 +110,10 @@ def create_sink(table: TableDefinition) -> FileSink:
     if not stored.fields:
         raise OptionError("partition_keys", "all columns are partition columns: nothing is left for the files")
     used = file_format_named(table.format)
-    used.check(stored, table.options)
-    if isinstance(used, RecordFormat):
+    if isinstance(used, FileFormat):
+        used.check(stored, table.options)
+    else:
+        used.check_delimited(stored, table.options)
         used.create_encoder(stored, table.options)  # so that wrong options are refused now, not when the job runs
     location = location_of(table.options.text("path"), table.options)
     if location.is_local and os.path.isfile(location.local_path):

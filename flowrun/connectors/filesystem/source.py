@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from flowrun.api.connector import PushedFilter, TableDefinition
-from flowrun.api.format import ReadRequest, RecordFormat
+from flowrun.api.format import FileFormat, ReadRequest, RecordFormat
 from flowrun.api.source import (
     Boundedness,
     Delivery,
@@ -101,7 +101,7 @@ def create_source(table: TableDefinition) -> FileSource:
     metadata = {n: key for n, key in table.metadata.items() if key in facts}
     apart = {*table.partition_keys, *metadata}
     stored = declared.select(n for n in declared.names if n not in apart)
-    used.check(stored, table.options)
+    (used.check if isinstance(used, FileFormat) else used.check_delimited)(stored, table.options)
     error_mode(table.options, table.format)
     location = location_of(table.options.text("path"), table.options)
     pattern = cast("str | None", table.options.get("source.path.regex-pattern"))

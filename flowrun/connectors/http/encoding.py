@@ -86,7 +86,7 @@ class RowEncoder:
             found = self._encoder.encode_change_messages(rows, changes)
         else:
             found = self._encoder.encode_messages(rows)
-        return found if pa.types.is_binary(found.type) else found.cast(pa.binary())
+        return pc.fill_null(found.cast(pa.binary()), pa.scalar(b"", pa.binary()))  # NULL is a deleted row
 
     def _lanes(self, rows: pa.RecordBatch) -> pa.Array:
         """A number for each key, so that rows of one key are never under way at the same time."""

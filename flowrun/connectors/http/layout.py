@@ -235,7 +235,7 @@ def layout_of(table: TableDefinition, url: str) -> SinkLayout:
             f"rows of format '{table.format}' are no values of a JSON array",
             hint="use 'lines' or 'single'",
         )
-    used.check(table.schema, options)
+    (used.check_delimited if mode is BodyMode.LINES else used.check)(table.schema, options)
     template = url_template(url, table.schema)
     if mode is not BodyMode.SINGLE and not template.is_fixed:
         raise OptionError(

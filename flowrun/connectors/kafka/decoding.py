@@ -14,7 +14,7 @@ from flowrun.api.format import BadRecord, DecodedRecords, ReadRequest, RecordChu
 from flowrun.connectors.formats.records import batch_of, reject_nulls
 from flowrun.connectors.kafka.layout import MessageLayout, RecordLayout
 from flowrun.connectors.kafka.messages import Messages
-from flowrun.core.arrays import Integers
+from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
@@ -69,7 +69,7 @@ class MessageDecoder:
         metadata: those of them that are metadata, each with its key.
         layout: where the others are.
         filters: hints for reading less.
-        upsert: messages are upserts by key: one without a value deletes the row of its key. Else it is no row.
+        upsert: messages are upserts by key: one without a value deletes the row of its key. Else it is no row, unless the format says so.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class MessageDecoder:
         from_key = (
             [] if key is None else [n for n in schema.names if n in key.columns and (upsert or n not in in_value)]
         )
+        self._null_is_row = upsert or layout.value.format.null_is_no_message
         self._value_columns = schema.select(in_value)
         hints = () if upsert else tuple(f for f in filters if f.column in in_value)
         self._value = _decoder(layout.value, self._value_columns, hints)
@@ -106,10 +107,11 @@ class MessageDecoder:
         at = present[decoded.records]
         columns = {n: decoded.columns.column(i) for i, n in enumerate(self._value_columns.names)}
         kinds = decoded.kinds
-        if self._upsert and missing:
-            at, columns, kinds = self._with_deletes(at, columns, np.setdiff1d(np.arange(len(messages)), present))
-        elif self._upsert:
-            kinds = pa.array(np.full(len(at), RowKind.UPDATE_AFTER, np.int8))
+        gone = np.zeros(len(at), np.bool_)
+        if missing and self._null_is_row:
+            at, columns, gone = _with_missing(at, columns, np.setdiff1d(np.arange(len(messages)), present))
+        if self._upsert:
+            kinds = pa.array(np.where(gone, np.int8(RowKind.DELETE), np.int8(RowKind.UPDATE_AFTER)))
         if self._key is not None:
             at, columns, kinds = self._with_key(messages, at, columns, kinds, bad)
         for name, key in self._metadata.items():
@@ -123,20 +125,8 @@ class MessageDecoder:
             messages.offsets[whole.records],
             tuple(self._bad(messages, b, bad) for b in whole.bad),
             int(messages.offsets[-1]) + 1,
-            0 if self._upsert else missing,
+            0 if self._null_is_row else missing,
         )
-
-    def _with_deletes(
-        self, at: Integers, columns: dict[str, pa.Array], gone: Integers
-    ) -> tuple[Integers, dict[str, pa.Array], pa.Int8Array]:
-        """The rows with one more for each message without a value (`gone`), whose columns are NULL."""
-        every = np.concatenate([at, gone])
-        order = np.argsort(every, kind="stable")
-        kinds = np.concatenate(
-            [np.full(len(at), RowKind.UPDATE_AFTER, np.int8), np.full(len(gone), RowKind.DELETE, np.int8)]
-        )
-        places = pa.array(order, mask=order >= len(at))  # of deletions there is nothing to take
-        return every[order], {n: c.take(places) for n, c in columns.items()}, pa.array(kinds[order])
 
     def _with_key(
         self,
@@ -185,6 +175,17 @@ class MessageDecoder:
             None if kind == 0 else time,
             tuple(message.headers() or ()),
         )
+
+
+def _with_missing(
+    at: Integers, columns: dict[str, pa.Array], missing: Integers
+) -> tuple[Integers, dict[str, pa.Array], Bools]:
+    """The rows with one more for each message without a value (`missing`), whose columns are NULL, and which rows these are."""
+    every = np.concatenate([at, missing])
+    order = np.argsort(every, kind="stable")
+    added: Bools = order >= len(at)
+    places = pa.array(order, mask=added)  # of these there is nothing to take
+    return every[order], {n: c.take(places) for n, c in columns.items()}, added
 
 
 def _chunk(records: Sequence[bytes | None]) -> tuple[RecordChunk, Integers]:

@@ -119,9 +119,8 @@ class RedisLayout:
 
     def payloads(self, rows: pa.RecordBatch, encoder: Any) -> pa.Array:
         """One payload a row, binary: of the encoder of the format, or the one column as it is (NULL: an empty text)."""
-        if encoder is not None:
-            return as_binary(encoder.encode_messages(rows))
-        return pc.fill_null(as_binary(rows.column(0)), pa.scalar(b"", pa.binary()))
+        found = rows.column(0) if encoder is None else encoder.encode_messages(rows)
+        return pc.fill_null(as_binary(found), pa.scalar(b"", pa.binary()))
 
     def fields(self, rows: pa.RecordBatch) -> list[tuple[bytes, pa.Array]]:
         """The columns as fields of a hash or stream: name and text of each, binary."""

@@ -56,6 +56,17 @@ def test_a_message_without_value_is_no_row() -> None:
     assert (found.tombstones, found.next_offset) == (2, 3)
 
 
+def test_a_raw_message_without_value_is_a_row_as_in_flink() -> None:
+    schema = Schema((Field("v", t.STRING), Field("place", t.BIGINT)))
+    messages = [message(0, None), message(1, b"a"), message(2, b""), message(3, None)]
+    found = decode(messages, schema, {}, format="raw", metadata={"place": "offset"})
+    assert rows(found) == [(None, 0), ("a", 1), ("", 2), (None, 3)]
+    assert (found.offsets.tolist(), found.tombstones, found.next_offset) == ([0, 1, 2, 3], 0, 4)
+    required = decode(messages, Schema((Field("v", t.STRING, False),)), {}, format="raw")
+    assert rows(required) == [("a",), ("",)]
+    assert [(b.offset, b.value) for b in required.bad] == [(0, None), (3, None)]
+
+
 def test_what_cannot_be_read_is_known_by_its_offset() -> None:
     found = decode([message(5, b"{"), message(6, b'{"id": 1}'), message(7, b'{"id": "x"}')], ID_NAME, {})
     assert rows(found) == [(1, None)]

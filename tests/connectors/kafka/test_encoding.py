@@ -58,6 +58,18 @@ def test_a_row_is_a_message_and_its_key_has_a_format_of_its_own() -> None:
     assert (message["key"], message["value"], message["partition"]) == (b'{"id":1}', b'{"name":"a"}', None)
 
 
+def test_a_raw_null_is_no_key_and_no_value() -> None:
+    schema = Schema.of(k=t.BIGINT, v=t.STRING)
+    options = {"key.format": "raw", "key.fields": "k", "value.format": "raw", "value.fields-include": "EXCEPT_KEY"}
+    messages = encoded(made(schema, options), [(1, "a"), (None, "b"), (2, None), (3, "")])
+    assert [(m["key"], m["value"]) for m in messages] == [
+        (b"\0\0\0\0\0\0\0\1", b"a"),
+        (None, b"b"),
+        (b"\0\0\0\0\0\0\0\2", None),
+        (b"\0\0\0\0\0\0\0\3", b""),
+    ]
+
+
 def test_changes_are_written_by_formats_that_carry_them() -> None:
     found = made(ROWS, {}, format="debezium-json", updating=True)
     assert changes_taken_by(found) is ChangesTaken.ALL
