@@ -289,12 +289,14 @@ def load_fast(record: bytes) -> Any:
 def load_exact(record: bytes) -> Any:
     """A JSON text as Python values; numbers with a fraction or exponent become `NumberText`.
 
+    Texts may hold control characters as they are, such as tabs: many programs write them, and Flink reads them.
+
     Raises:
         ValueError: it is no JSON; the message says why.
     """
     _check_nesting(record)
     try:
-        document = json.loads(record.decode("utf-8"), parse_float=NumberText)
+        document = json.loads(record.decode("utf-8"), parse_float=NumberText, strict=False)
         if _SURROGATE in record.lower():
             json.dumps(document, ensure_ascii=False).encode()
         return document

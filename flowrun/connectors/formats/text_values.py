@@ -185,6 +185,8 @@ def _date(text: pa.Array, _target: DataType) -> pa.Array:
 
 def _time(text: pa.Array, target: DataType) -> pa.Array:
     unit = "ns" if (target.precision or 0) > 6 else "us"
+    if pc.any(pc.invert(pc.match_substring(text, ":"))).as_py():
+        raise ValueError("no minutes")
     moments = _timestamps(pc.binary_join_element_wise("1970-01-01 ", pc.utf8_trim_whitespace(text), ""), unit, None)
     if pc.any(pc.greater_equal(moments.view(pa.int64()), 86_400 * _UNITS_PER_SECOND[unit])).as_py():
         raise ValueError("beyond midnight")

@@ -26,6 +26,7 @@ from flowrun.core.types import (
     decimal,
     map_of,
     row,
+    time,
     timestamp,
 )
 from tests.examples import examples
@@ -67,6 +68,8 @@ def one(schema: Schema, *lines: str | bytes, **options: Any) -> tuple[list[tuple
         (STRING, "true", "true"),
         (STRING, '{"a": [1, 2.50, "x", null]}', '{"a":[1,2.50,"x",null]}'),
         (STRING, '"\\ud83d\\ude00\\n"', "😀\n"),
+        (STRING, '"a\tb\x00c\x1f"', "a\tb\x00c\x1f"),
+        (row(("x", STRING)), '{"x": "a\tb"}', {"x": "a\tb"}),
         (decimal(10, 2), "10.13", Decimal("10.13")),
         (decimal(10, 2), '"10.13"', Decimal("10.13")),
         (decimal(10, 2), "0.30000000000000004", Decimal("0.30")),
@@ -105,6 +108,8 @@ def test_values_and_coercions(kind: DataType, text: str, value: Any) -> None:
         (decimal(4, 2), "true", "column 'v': true is no DECIMAL(4, 2)"),
         (timestamp(3), '"soon"', "column 'v': 'soon' is no TIMESTAMP(3)"),
         (timestamp(3), "17", "column 'v': 17 is no TIMESTAMP(3)"),
+        (time(0), '""', "column 'v': '' is no TIME(0)"),
+        (time(0), '"12"', "column 'v': '12' is no TIME(0)"),
         (array(BIGINT), '[1, "x"]', "column 'v': element \"x\" is no BIGINT"),
         (array(BIGINT), "{}", "column 'v': {} is no ARRAY<BIGINT>"),
         (map_of(BIGINT, BIGINT), '{"x": 1}', "column 'v': key \"x\" is no BIGINT"),
