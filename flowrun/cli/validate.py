@@ -96,7 +96,7 @@ def _of_all(
 
 def _show(checked: tuple[Member, ...], together: list[Diagnostic], form: str, *, alone: bool) -> None:
     problems = [
-        *(reported(p, p.severity.value) for member in checked for p in member.problems),
+        *(reported(p, p.severity.value) for p in dict.fromkeys(p for member in checked for p in member.problems)),
         *(reported(p, "project") for p in together),
     ]
     match form:
@@ -113,8 +113,10 @@ def _show(checked: tuple[Member, ...], together: list[Diagnostic], form: str, *,
             valid = not together and all(member.compiled is not None for member in checked)
             show_json({"valid": valid, "pipelines": files, "problems": [_problem(p) for p in together]})
         case _:
+            told: set[Diagnostic] = set()
             for member in checked:
-                show_diagnostics(member.problems)
+                show_diagnostics([p for p in member.problems if p not in told])
+                told |= set(member.problems)
                 if member.compiled is not None:
                     click.echo(f"{member.file}: valid")
                     for guarantee in member.guarantees:

@@ -114,6 +114,14 @@ def test_an_environment_and_variables_count_for_all(shop: Path) -> None:
     assert call("validate", "--env", "prd").exit_code == 2
 
 
+@pytest.mark.parametrize("command", ["validate", "lint", "graph", "lineage"])
+def test_what_is_wrong_with_the_project_is_said_once(shop: Path, command: str) -> None:
+    result = call(command, "--env", "prd")
+    assert result.exit_code == 2
+    assert result.stderr.count("there is no environment 'prd'") == 1
+    assert "hint: did you mean 'prod'?" in result.stderr
+
+
 def test_validation_as_json_has_each_pipeline(shop: Path) -> None:
     write(shop, total=TOTAL.replace("from: total,", "from: totl,"))
     report = json.loads(call("validate", "--format", "json").stdout)

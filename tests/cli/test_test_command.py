@@ -534,6 +534,15 @@ tests:
             HEAD + "- {name: a, given: {orders: []}, expect: {totals: {rows: [], key: [nn]}}}",
             "sink 'totals' has no column 'nn'",
         ),
+        (
+            HEAD + "- {name: a, given: {orders: []}, expect: {totals: {rows: [], tolerance: -1}}}",
+            "3:73: error: 'tolerance' must be at least 0, got -1",
+        ),
+        ("pipeline: .\ntests:\n- {name: a, given: {orders: []}, late: 1}", "p.test.yaml:1:11: error: cannot read '.'"),
+        (
+            "pipeline: p.py\ntests:\n- {name: a, given: {orders: []}, late: 1}",
+            "p.test.yaml:1:11: error: there is no pipeline 'p.py'",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_of_tests_is_said_at_its_place(tell: Tell, tests: str, told: str) -> None:
@@ -751,6 +760,17 @@ CREATE TABLE orders (buyer STRING, amount INT) WITH ('connector' = 'filesystem',
 CREATE TABLE totals (buyer STRING, amount INT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json');
 INSERT INTO totals SELECT buyer, SUM(amount) AS amount FROM orders GROUP BY buyer;
 """
+
+
+def test_paths_are_shown_without_detours(flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("pipelines", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "pipelines/p.sql").write_text("SELECT nothing FROM nowhere;")
+    (tmp_path / "tests/p.test.yaml").write_text(
+        "pipeline: ../pipelines/p.sql\ntests:\n- {name: a, given: {o: []}, late: 1}"
+    )
+    assert flowrun("test").err.startswith("pipelines/p.sql:1:21: error:")
 
 
 def test_of_a_batch_the_last_table_is_compared(tell: Tell) -> None:

@@ -233,7 +233,9 @@ class _Reader:
         named = document.scalar("pipeline")
         if named is None:
             return None
-        return PipelineTestFile(self._source, self._folder, self._folder / named.text, named.location, tests)
+        return PipelineTestFile(
+            self._source, self._folder, _without_dots(self._folder / named.text), named.location, tests
+        )
 
     def _check_names(self, tests: Sequence[PipelineTest]) -> None:
         first: dict[str, Location] = {}
@@ -405,6 +407,12 @@ class _Reader:
         if section is None or rows is None:
             return None
         tolerance = section.number("tolerance")
+        if tolerance is not None and tolerance < 0:
+            self._diagnostics.error(
+                f"'tolerance' must be at least 0, got {tolerance:g}",
+                section.value_at("tolerance"),
+                hint="0 compares exactly",
+            )
         return Expected(
             sink,
             rows,
@@ -432,6 +440,12 @@ class _Reader:
             return int(node.text)
         self._diagnostics.error(f"'late' expects a number of rows, got {describe(node)}", node.location)
         return 0
+
+
+def _without_dots(path: Path) -> Path:
+    """A path without `..`, as messages show it, where that leads to the same file: not always behind symbolic links."""
+    shorter = Path(os.path.normpath(path))
+    return shorter if path.exists() and shorter.exists() and shorter.samefile(path) else path
 
 
 def _texts(named: Mapping[str, Named]) -> dict[str, str]:

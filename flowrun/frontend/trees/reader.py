@@ -115,9 +115,9 @@ class _Composer:
         self._documents += 1
         if self._documents > 1:
             raise self._stop(
-                "a pipeline is one YAML document, but a second one begins here",
+                "a file is one YAML document, but a second one begins here",
                 self._source.locate(_index(event.start_mark), _index(event.end_mark)),
-                "put each pipeline into a file of its own",
+                "put each document into a file of its own",
             )
 
     def _scalar(self, event: events.ScalarEvent) -> YamlScalar:

@@ -82,11 +82,11 @@ def load_file(path: Path, environment: str | None = None) -> LoadedFile:
         try:
             subject = subjects.of(test)
         except PipelineError as error:
-            problems += [d for d in error.diagnostics if d not in problems]
+            placed = [d if d.location is not None else _at_pipeline(d.message, d.hint, file) for d in error.diagnostics]
+            problems += [d for d in placed if d not in problems]
             continue
         except FlowrunError as error:
-            at = file.pipeline_location
-            made = Diagnostic(error.message, at, file.source.line(at.line), error.hint)
+            made = _at_pipeline(error.message, error.hint, file)
             problems += [made] if made not in problems else []
             continue
         tied = bind(test, subject, diagnostics)
@@ -130,6 +130,12 @@ class _Subjects:
                 file.pipeline, around.variables, {**around.overrides, **self._chosen}, replacements
             )
         return self._known[key]
+
+
+def _at_pipeline(message: str, hint: str | None, file: PipelineTestFile) -> Diagnostic:
+    """A problem of a pipeline that has no place in it: where the pipeline is named."""
+    at = file.pipeline_location
+    return Diagnostic(message, at, file.source.line(at.line), hint)
 
 
 def _no_pipeline(source: SourceText, file: PipelineTestFile) -> PipelineError:

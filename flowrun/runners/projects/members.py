@@ -147,8 +147,8 @@ def of_file(file: Path, problem: Diagnostic) -> Diagnostic:
 
 
 def errors_of(members: Sequence[Member]) -> list[Diagnostic]:
-    """What is wrong with those that cannot run."""
-    return [p for m in members for p in m.problems if p.severity is Severity.ERROR]
+    """What is wrong with those that cannot run; what is wrong with their project once."""
+    return list(dict.fromkeys(p for m in members for p in m.problems if p.severity is Severity.ERROR))
 
 
 def without_needless_warnings(members: Sequence[Member], variables: Mapping[str, str]) -> tuple[Member, ...]:
