@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _PIPELINE = re.compile(
     r"""^\{?\s*["']?pipeline["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|(.*?))\s*(?:[,#}].*)?$""", re.MULTILINE
 )
 _SETTLED_MS = 150
+_AGAIN_S = 0.5
 _SHOWN = 5
 _TABLES = dict[str, list[list[str | None]]]
 
@@ -133,27 +134,63 @@ def _next(changes: queue.SimpleQueue[set[Path] | Exception]) -> set[Path]:
 
 
 def _watched(file: Path) -> tuple[Path, ...]:
-    """The folder of the pipeline's project; without one its own, and `tests` beside that."""
+    """The folder of the pipeline's project; without one its own, and `tests` beside that, which need not be there."""
     from flowrun.frontend.project_file import project_file
 
     project = project_file(file.parent)
     if project is not None:
         return (project.absolute().parent,)
     own = file.absolute().parent
-    return tuple(folder for folder in (own, own.parent / "tests") if folder == own or folder.is_dir())
+    return own, own.parent / "tests"
 
 
 def _watch(folders: Sequence[Path], stop: threading.Event, changes: queue.SimpleQueue[set[Path] | Exception]) -> None:
-    from watchfiles import watch
-
     def counts(_: object, path: str) -> bool:
         return any(_counts(folder, Path(path)) for folder in folders)
 
     try:
-        for found in watch(*folders, watch_filter=counts, step=_SETTLED_MS, stop_event=stop, raise_interrupt=False):
-            changes.put({Path(path) for _, path in found})
+        known = _identities(folders)
+        while not stop.is_set():
+            there = [folder for folder, identity in zip(folders, known, strict=True) if identity is not None]
+            for found in _changes(there, counts, stop):
+                if found:
+                    changes.put(found)
+                if (now := _identities(folders)) != known:  # moved, or another version of them is checked out
+                    changes.put({f for f, old, new in zip(folders, known, now, strict=True) if old != new})
+                    known = now
+                    break
     except (OSError, RuntimeError) as error:  # no more watches are to be had, say
         changes.put(error)
+
+
+def _changes(
+    folders: Sequence[Path], counts: Callable[[object, str], bool], stop: threading.Event
+) -> Iterator[set[Path]]:
+    """What changes in folders, in groups; an empty group from time to time."""
+    from watchfiles import watch
+
+    if not folders:
+        stop.wait(_AGAIN_S)
+        yield set()
+        return
+    for found in watch(
+        *folders, watch_filter=counts, step=_SETTLED_MS, stop_event=stop, raise_interrupt=False,
+        yield_on_timeout=True, rust_timeout=int(_AGAIN_S * 1_000),
+    ):  # fmt: skip
+        yield {Path(path) for _, path in found}
+
+
+def _identities(folders: Sequence[Path]) -> list[tuple[int, int] | None]:
+    """Which folders are there under these names; None: there is none."""
+    found: list[tuple[int, int] | None] = []
+    for folder in folders:
+        try:
+            status = folder.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_dev, status.st_ino))
+    return found
 
 
 def _counts(folder: Path, path: Path) -> bool:

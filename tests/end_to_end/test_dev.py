@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,7 +93,7 @@ def test_rows_of_tests_in_files_of_their_own_count(folder: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_tests_in_the_folder_beside_are_watched(folder: Path) -> None:
+def test_folders_are_watched_though_they_vanish_and_come_back(folder: Path) -> None:
     Path("flows").mkdir()
     Path("tests").mkdir()
     for name in ("orders.yaml", "prices.py", "orders.json"):
@@ -108,6 +109,12 @@ def test_tests_in_the_folder_beside_are_watched(folder: Path) -> None:
         changed = session.until("waiting for changes")
         assert "changed: tests/orders.test.yaml" in changed
         assert "1 failed" in changed
+        Path("flows").rename("elsewhere")
+        assert "there is no file 'flows/orders.yaml'" in session.until("waiting for changes")
+        shutil.copytree("elsewhere", "flows")
+        assert "1 failed" in session.until("waiting for changes")
+        Path("flows/prices.py").write_text("x = (")
+        assert "changed: flows/prices.py" in session.until("waiting for changes")
     finally:
         session.kill()
 
