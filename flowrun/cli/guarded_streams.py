@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from flowrun.core.printable import printable
 from flowrun.masking import masked
 
-_MOVES = r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl]|\x1b\[H|\r(?=\n|\x1b\[2K)|\r\n"
+_MOVES = r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl]|\x1b\[H|\r(?=\n|\x1b\[2K|\x1b\[[0-9]*A)|\r\n"
 _OURS = re.compile(f"({_MOVES})")
 """Colours and the movements of a live view: the only control sequences that click and rich write."""
 _OF_A_SCREEN = re.compile(rf"({_MOVES}|\x1b\[\?1049[hl])")

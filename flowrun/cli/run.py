@@ -200,10 +200,13 @@ def _text_of(file: Path | None, script: str | None) -> tuple[Path, str | None]:
     if script is not None:
         return COMMAND_LINE, script
     assert file is not None
-    if str(file) != "-":
-        return file, None
+    return (file, None) if str(file) != "-" else (STANDARD_INPUT, text_of_standard_input())
+
+
+def text_of_standard_input() -> str:
+    """All of it. Raises UsageError: it is no UTF-8 text."""
     try:
-        return STANDARD_INPUT, sys.stdin.buffer.read().decode("utf-8-sig")
+        return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"standard input is no UTF-8 text: byte {error.start}") from None
 

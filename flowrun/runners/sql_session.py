@@ -6,7 +6,8 @@ what they did is not done again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +64,19 @@ def cut(text: str) -> TypedText:
     return TypedText(tuple(found), "" if opened is None else text[opened:])
 
 
+def placed_statements(text: str) -> Iterator[tuple[str, str]]:
+    """The statements of a text, also of one that ends without a semicolon, each with what stands before it.
+
+    >>> list(placed_statements("SHOW TABLES; SELECT 1"))
+    [('SHOW TABLES', ''), ('SELECT 1', 'SHOW TABLES; ')]
+    """
+    typed, at = cut(text), 0
+    for statement in (*typed.statements, *filter(None, [typed.rest])):
+        at = text.index(statement, at)
+        yield statement, text[:at]
+        at += len(statement)
+
+
 def _opens_set(part: StatementTokens) -> bool:
     words = [token.text.upper() for token in part.tokens[:6]]
     return "STATEMENT" in words and "BEGIN" in words and not _is_word(part, "SELECT")
@@ -87,19 +101,27 @@ class SqlSession:
         self.tables: Mapping[str, Schema] = {}
         """The tables and views that are known now, with their columns."""
 
-    def compile(self, statement: str) -> CompiledPipeline:
+    def compile(self, statement: str, before: str = "", file: str = "statement") -> CompiledPipeline:
         """One statement, behind what was declared. What it declares is kept; whatever else it does is up to the caller.
 
+        Args:
+            statement: its text, without a semicolon.
+            before: what stands before it in the text that it is of.
+            file: what messages call this text.
+
         Raises:
-            PipelineError: it is wrong; places are those in the statement.
+            PipelineError: it is wrong; places are those in the text that it is of.
             UnsupportedPlanError: no operator can do what it asks for.
         """
         head = "".join(f"{text}\n;\n" for text in self._declared)
+        placed = re.sub(r"[^\n]", " ", before) + statement
         try:
-            compiled = compile_pipeline(FILE, self._variables, self._overrides, text=head + statement)
+            compiled = compile_pipeline(FILE, self._variables, self._overrides, text=head + placed)
         except PipelineError as error:
-            raise PipelineError(_moved(error.diagnostics, head)) from error
-        warnings = _moved(compiled.warnings if compiled.runs else (), head)
+            raise PipelineError(_moved(error.diagnostics, head, file)) from error
+        warnings = _moved(compiled.warnings, head, file)
+        if not compiled.runs:  # that nothing runs need not be told of a declaration
+            warnings = tuple(warning for warning in warnings if warning.location is not None)
         self._keep(statement, head)
         self.tables = compiled.tables
         return replace(compiled, warnings=warnings)
@@ -125,14 +147,14 @@ def _changes(kind: statements.SetOption | statements.ResetOption) -> bool:
     return isinstance(kind, statements.ResetOption) or kind.option is not None
 
 
-def _moved(diagnostics: tuple[Diagnostic, ...], head: str) -> tuple[Diagnostic, ...]:
-    """Problems with places in the statement instead of the whole text; those of what was declared before have been told."""
+def _moved(diagnostics: tuple[Diagnostic, ...], head: str, file: str) -> tuple[Diagnostic, ...]:
+    """Problems with places in the text of the statement instead of the whole one; those of what was declared before have been told."""
     lines = head.count("\n")
     moved = []
     for problem in diagnostics:
         place = problem.location
         if place is not None and place.line > lines:
-            moved.append(replace(problem, location=replace(place, line=place.line - lines, file="statement")))
+            moved.append(replace(problem, location=replace(place, line=place.line - lines, file=file)))
         elif place is None or problem.severity is Severity.ERROR:
             moved.append(problem)
     return tuple(moved)

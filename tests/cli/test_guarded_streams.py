@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
+from rich.live_render import LiveRender
 
 from flowrun.cli.guarded_streams import GuardedStream, guarded_streams
 from flowrun.cli.state.query import write_result
@@ -40,6 +42,13 @@ def test_a_terminal_gets_no_control_sequences_of_others() -> None:
 def test_colours_and_live_views_still_work() -> None:
     ours = "\x1b[1;31merror:\x1b[0m x\n\r\x1b[2K\x1b[1A\x1b[2K\x1b[?25l\x1b[?25h\tüñ\n"
     assert written(Terminal(), ours) == ours
+
+
+def test_what_erases_a_live_view_is_not_shown() -> None:
+    drawn = LiveRender("one\ntwo")
+    Console(file=io.StringIO(), force_terminal=True, width=40).print(drawn)
+    for moves in (str(drawn.position_cursor()), str(drawn.restore_cursor())):
+        assert written(Terminal(), moves) == moves
 
 
 def test_files_and_pipes_get_the_text_as_it_is() -> None:

@@ -177,9 +177,10 @@ def test_the_history_is_the_users_alone(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def typed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, *words: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str | bytes, *words: str
 ) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    data = io.BytesIO(text if isinstance(text, bytes) else text.encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data))
     monkeypatch.setattr(sys, "argv", ["flowrun", "sql", *words])
     with pytest.raises(SystemExit) as end:
         main()
@@ -194,7 +195,7 @@ def test_standard_input_runs_to_its_first_error(
     code, out, err = typed(monkeypatch, capsys, text, "--format", "json")
     assert code == 2
     assert [json.loads(line) for line in out.splitlines()] == [{"order_id": 1}, {"order_id": 2}]
-    assert "statement:1:8: error: column 'nothing' does not exist" in err
+    assert "stdin.sql:4:8: error: column 'nothing' does not exist" in err
 
 
 def test_a_script_is_known_and_does_not_run(
@@ -206,6 +207,29 @@ def test_a_script_is_known_and_does_not_run(
     assert code == 0, err
     assert "orders" in out
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CREATE TABLE t (n INT) WITH ('connector' = 'datagen'); SELEC 1", "bad.sql:1:56: error: expected a statement"),
+        ("-- one\n\nCREATE TABLE t (n NUMBR)\nWITH ('connector' = 'datagen')", "bad.sql:3:19: error: unknown type"),
+    ],
+)
+def test_what_is_wrong_in_a_script_is_told_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    Path("bad.sql").write_text(text)
+    code, _, err = typed(monkeypatch, capsys, "", "--init", "bad.sql")
+    assert code == 2
+    assert said in err
+    assert "^" in err
+
+
+def test_bytes_that_are_no_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = typed(monkeypatch, capsys, b"SELECT '\xff'")
+    assert code == 2
+    assert "standard input is no UTF-8 text: byte 8" in err
 
 
 def test_a_script_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

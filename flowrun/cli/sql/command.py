@@ -11,6 +11,7 @@ import click
 
 from flowrun.cli.arguments import ViewOptions, all_overrides, compile_options, parse_assignments
 from flowrun.cli.logs import LogOptions
+from flowrun.cli.run import STANDARD_INPUT, text_of_standard_input
 
 if TYPE_CHECKING:
     from flowrun.runners.sql_session import SqlSession
@@ -56,31 +57,30 @@ def sql(
         click.echo("Statements end with a semicolon. SHOW TABLES; lists tables, quit ends.")
         _run_each(session, StatementPrompt(SqlCompleter(session), typed_before()).statements(), form)
         ctx.exit(EXIT_OK)
-    ctx.exit(_run_script(session, sys.stdin.read(), form))
+    ctx.exit(_run_script(session, text_of_standard_input(), form))
 
 
 def _declare(session: SqlSession, file: Path) -> None:
     """Know what a script declares."""
+    from flowrun.cli.console import show_diagnostics
     from flowrun.errors import PipelineError
-    from flowrun.runners.sql_session import cut
+    from flowrun.runners.sql_session import placed_statements
 
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise PipelineError.of(f"cannot read '{file}': {error}") from error
-    typed = cut(text)
-    for statement in (*typed.statements, *filter(None, [typed.rest])):
-        session.compile(statement)
+    for statement, before in placed_statements(text):
+        show_diagnostics(session.compile(statement, before, str(file)).warnings)
 
 
 def _run_script(session: SqlSession, text: str, form: str | None) -> int:
     """Run the statements of a text; gives the exit code of the first that fails, else 0."""
     from flowrun.cli.console import EXIT_OK
-    from flowrun.runners.sql_session import cut
+    from flowrun.runners.sql_session import placed_statements
 
-    typed = cut(text)
-    for statement in (*typed.statements, *filter(None, [typed.rest])):
-        code = _run(session, statement, form)
+    for statement, before in placed_statements(text):
+        code = _run(session, statement, form, before, str(STANDARD_INPUT))
         if code != EXIT_OK:
             return code
     return EXIT_OK
@@ -98,13 +98,13 @@ def _run_each(session: SqlSession, statements: Iterable[str], form: str | None) 
             report_failure(error, show_traceback=False)
 
 
-def _run(session: SqlSession, statement: str, form: str | None) -> int:
-    """Run one statement; gives the exit code that it would have as a command."""
+def _run(session: SqlSession, statement: str, form: str | None, before: str = "", file: str = "statement") -> int:
+    """Run one statement, with places as `SqlSession.compile` has them; gives the exit code that it would have as a command."""
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun
     from flowrun.cli.run import run_as_batch, run_with_results
 
-    compiled = session.compile(statement)
+    compiled = session.compile(statement, before, file)
     show_diagnostics(compiled.warnings)
     show_outputs(compiled.outputs)
     if not compiled.runs:

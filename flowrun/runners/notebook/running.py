@@ -27,7 +27,7 @@ from flowrun.runners.embedded import start_embedded
 from flowrun.runners.notebook.results import Result, results_of, sampled_results
 from flowrun.runners.notebook.tables import HeldTables
 from flowrun.runners.preview import Sample, preview_plan
-from flowrun.runners.sql_session import SqlSession, cut
+from flowrun.runners.sql_session import SqlSession, placed_statements
 from flowrun.runtime.job_status import JobResult
 
 _LOOK_MS = 250
@@ -90,9 +90,8 @@ def sql(
     try:
         for name, given in tables.items():
             session.compile(held.declare(name, given))
-        typed = cut(text)
-        for statement in (*typed.statements, *filter(None, [typed.rest])):
-            compiled = session.compile(statement)
+        for statement, before in placed_statements(text):
+            compiled = session.compile(statement, before)
             for answer in compiled.outputs:
                 sys.stdout.write(f"{answer}\n")
             if compiled.runs:
