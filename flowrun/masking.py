@@ -6,6 +6,7 @@ whole process, as texts of all its parts leave it by the same doors: standard ou
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import threading
@@ -18,6 +19,7 @@ MASK = "***"
 _SHORT = 4
 """Shorter secrets are masked only where they stand alone: `ab` would be found in half of all words."""
 _LONG_LINE = 12
+_TELLING = ("password", "passphrase", "passwd", "secret")
 _CREDENTIALS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/@:\s]*:([^/@\s]+)@")
 _SECRET_PARAMETER = re.compile(
     r"[?&][^=&]*(?:secret|password|token|signature|access_key|sas)[^=&]*=([^&\s]+)", re.IGNORECASE
@@ -70,6 +72,20 @@ def learn_secrets_of_uri(text: str) -> None:
     for found in (*_CREDENTIALS.findall(text), *_SECRET_PARAMETER.findall(text)):
         learn_secret(found)
         learn_secret(unquote(found))
+
+
+def names_secret(name: str) -> bool:
+    """Whether the name of an option says that its value is a secret, also if it is misspelt or one that nobody knows.
+
+    >>> [names_secret(n) for n in ("properties.sasl.passwrod", "sasl.oauthbearer.client.secret", "properties.sasl.username")]
+    [True, True, False]
+    """
+    words = re.split(r"[^a-z]+", name.casefold())
+    return any(any(w in word for w in _TELLING) or _looks_like(word, _TELLING[0]) for word in words)
+
+
+def _looks_like(word: str, known: str) -> bool:
+    return difflib.SequenceMatcher(None, word, known).ratio() >= 0.8
 
 
 def has_credentials(text: str) -> bool:

@@ -16,7 +16,7 @@ from flowrun.core.options import Option, Options, parse_options
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import InternalError, OptionError
-from flowrun.masking import learn_secret, learn_secrets_of_uri
+from flowrun.masking import learn_secret, learn_secrets_of_uri, names_secret
 from flowrun.operators.joins.lookup_options import LOOKUP_JOIN_OPTIONS
 from flowrun.plan.compiled import Value
 from flowrun.plan.expressions import ColumnRef, columns_used, substitute
@@ -135,9 +135,11 @@ def learn_secrets_of_options(options: Iterable[Option], given: Mapping[str, obje
 
 
 def secret_options(options: Iterable[Option], given: Iterable[str]) -> frozenset[str]:
-    """Those of the given keys whose option is declared secret."""
-    declared = [o for o in options if o.secret]
-    return frozenset(k for k in given if any(o.matches(k) for o in declared))
+    """Those of the given keys whose option is declared secret; of those that are not declared by name the ones that say so."""
+    declared = tuple(options)
+    named = {o.name for o in declared}
+    secret = [o for o in declared if o.secret]
+    return frozenset(k for k in given if any(o.matches(k) for o in secret) or (k not in named and names_secret(k)))
 
 
 def known_metadata(connector: str) -> tuple[dict[str, DataType], dict[str, DataType]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.masking import learn_secret, masked, masked_json
+from flowrun.masking import forget_secrets, learn_secret, masked, masked_json
 from flowrun.spark.session import SparkOptions
 from tests.end_to_end.conftest import Command
 
@@ -117,3 +117,33 @@ def test_secrets_of_examples_are_no_words_of_ordinary_texts(flowrun: Command, na
     ordinary = f"flowrun resume {name} --from-savepoint saved: the user flowrun has no such password"
     assert masked(ordinary) == ordinary
     assert masked("a-password-of-your-own") == "***"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "properties.sasl.passwrod",
+        "properties.sasl.oauthbearer.token.passphrase",
+        "sasl.password",
+        "properties.client.secret",
+    ],
+)
+@pytest.mark.parametrize("connector", ["kafka", "kafak"])
+def test_secrets_of_options_that_nobody_knows_are_not_shown(
+    flowrun: Command, tmp_path: Path, connector: str, option: str
+) -> None:
+    options = {"connector": connector, "topic": "t", "properties.bootstrap.servers": "b:1", "format": "json"}
+    given = {**options, "scan.startup.mode": "earliest-offset", option: "a-word-of-its-own"}
+    table = ", ".join(f"'{k}' = '{v}'" for k, v in given.items())
+    script = tmp_path / "s.sql"
+    script.write_text(f"CREATE TABLE t (a INT) WITH ({table});\nSELECT a FROM t;")
+    document = tmp_path / "s.yaml"
+    source = ", ".join(f"{k}: {v}" for k, v in given.items())
+    document.write_text(
+        f"sources: {{t: {{{source}, schema: {{a: INT}}}}}}\nsinks: {{out: {{from: t, connector: print}}}}\n"
+    )
+    for file in (script, document):
+        for command in ("explain", "validate"):
+            done = flowrun(command, file)
+            assert "a-word-of-its-own" not in done.out + done.err
+            forget_secrets()

@@ -335,6 +335,7 @@ class ScriptTables:
     ) -> TableReference:
         secrets = set(options.secrets)
         event_time = None
+        learn_secrets_of_options((), options.values)  # of connectors, and by names, that nobody knows, too
         if options.connector in connector_names():
             connector = connector_named(options.connector)
             known = options.format if options.format in connector.formats else None

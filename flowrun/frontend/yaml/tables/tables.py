@@ -40,6 +40,8 @@ class TableReader:
         format_name = section.text("format")
         if format_name is None and given is not None and VALUE_FORMAT in given.values:
             format_name = str(given.values[VALUE_FORMAT])
+        if given is not None:
+            learn_secrets_of_options((), given.values)  # of connectors, and by names, that nobody knows, too
         try:
             connector = usable_connector(connector_name, role)
         except OptionError as error:
