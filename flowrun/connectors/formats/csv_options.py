@@ -34,6 +34,11 @@ OPTIONS = (
     ),
     Option("array-element-delimiter", OptionType.STRING, "Text between the elements of an ARRAY or ROW.", default=";"),
     Option("null-literal", OptionType.STRING, "Text that stands for NULL; none by default."),
+    Option(
+        "write-bigdecimal-in-scientific-notation",
+        OptionType.BOOLEAN,
+        "Known to Flink; decimals are always written without exponent.",
+    ),
     Option("header", OptionType.BOOLEAN, "The first line of each file names the columns, in any order.", default=False),
     Option(
         "multi-line",

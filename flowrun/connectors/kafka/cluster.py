@@ -54,10 +54,26 @@ _WITHOUT_MEANING = (
     "register.consumer.metrics",
     "client.id.prefix",
     "partition.discovery.interval.ms",
+    "partition.assignment.strategy",
+    "exclude.internal.topics",
+    "socket.connection.setup.timeout.max.ms",
+    "auto.include.jmx.reporter",
+    "ssl.protocol",
+    "ssl.enabled.protocols",
+    "ssl.provider",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.secure.random.implementation",
+    "security.providers",
 )
-"""Properties of the Java clients, or of Flink's sources, that there is nothing to do for here."""
+"""Properties of the Java clients, or of Flink's sources, that there is nothing to do for here; so are those of `_MEASURES`."""
+_MEASURES = ("metric.", "metrics.")
+_CLASSES = re.compile(
+    r"(?:interceptor\.classes|config\.providers|sasl\.login\.class|.*\.callback\.handler\.class|.*\.factory\.class)"
+)
 _JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
-_JKS = (".jks", ".p12", ".pfx")
+_JAVAS_OWN = (".jks", ".jceks")
+_JKS = (*_JAVAS_OWN, ".p12", ".pfx")
 
 
 @record
@@ -104,7 +120,11 @@ class KafkaCluster:
             text = problem.str() if hasattr(problem, "str") else str(problem)
             name = re.search(r'"([\w.]+)"', text)
             option = f"properties.{name[1]}" if name else "properties.bootstrap.servers"
-            raise OptionError(option, f"kafka: the client refuses its properties: {text}") from error
+            raise OptionError(
+                option,
+                f"kafka: the client refuses its properties: {text.strip()}",
+                hint="mend it or leave it out; properties.* are those of Kafka's clients, and of librdkafka",
+            ) from error
 
 
 class ClientErrors:
@@ -172,7 +192,7 @@ class ClientErrors:
         return ConnectorError(
             f"Kafka at {self._bootstrap} does not answer: {why}",
             retryable=True,
-            hint="check properties.bootstrap.servers, and that the broker runs and can be reached from here",
+            hint="check properties.bootstrap.servers and properties.security.protocol, and that the broker can be reached from here",
         )
 
 
@@ -215,9 +235,22 @@ def cluster_of(options: Options) -> KafkaCluster:
             found.update(_login(value))
         elif name == "ssl.truststore.location":
             found["ssl.ca.location"] = _pem(name, value)
+        elif name == "ssl.keystore.location" and value.endswith(_JAVAS_OWN):
+            raise OptionError(
+                f"properties.{name}",
+                f"kafka: properties.{name} names a key store of Java, '{value}', which cannot be read here",
+                hint=f"keytool -importkeystore … -deststoretype PKCS12 -destkeystore client.p12; properties.{name} = client.p12",
+            )
+        elif _CLASSES.fullmatch(name):
+            raise OptionError(
+                f"properties.{name}",
+                f"kafka: properties.{name} names a class of Java, '{value}', which cannot run here",
+                hint="leave it out, and log in by librdkafka's own properties if it does that: properties.sasl.mechanism, "
+                "properties.sasl.username, properties.sasl.oauthbearer.…",
+            )
         elif name == "ssl.endpoint.identification.algorithm":
             found[name] = value or "none"
-        elif name not in _WITHOUT_MEANING:
+        elif name not in _WITHOUT_MEANING and not name.startswith(_MEASURES):
             found[_RENAMED.get(name, name)] = value
     if not found.get("bootstrap.servers", "").strip():
         raise OptionError("properties.bootstrap.servers", "kafka: 'properties.bootstrap.servers' is empty")

@@ -106,17 +106,26 @@ def layout_of(table: TableDefinition, physical: Schema, *, upsert: bool) -> Mess
     value = RecordLayout(table.format, physical.select(in_value), _format_options(options, table.format, "value."))
     key = None
     if names:
-        name = str(key_format)
-        key = RecordLayout(name, physical.select(names), _format_options(options, name, "key."), prefix)
-        if key.format.changelog:
-            raise OptionError("key.format", f"a key is no change: format '{name}' cannot be that of a key")
-        key.format.check(key.stored(key.columns), key.options)
+        try:
+            key = _key_layout(str(key_format), physical.select(names), options, prefix)
+        except OptionError as error:
+            if error.option != "format":
+                raise
+            raise OptionError("key.format", f"key: {error.message}", hint=error.hint) from error
     if upsert and value.format.changelog:
         raise OptionError(
             "value.format", f"upsert-kafka: a message sets the row of its key; '{table.format}' carries changes"
         )
     value.format.check(value.columns, value.options)
     return MessageLayout(value, key)
+
+
+def _key_layout(name: str, columns: Schema, options: Options, prefix: str) -> RecordLayout:
+    key = RecordLayout(name, columns, _format_options(options, name, "key."), prefix)
+    if key.format.changelog:
+        raise OptionError("key.format", f"a key is no change: format '{name}' cannot be that of a key")
+    key.format.check(key.stored(key.columns), key.options)
+    return key
 
 
 def _key_fields(table: TableDefinition, physical: Schema) -> tuple[str, ...]:

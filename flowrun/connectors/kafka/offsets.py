@@ -75,7 +75,9 @@ class ScanPlace:
         if missing and fallback == "none":
             raise ConnectorError(
                 f"group '{self.group}' has committed no offset for partition {missing[0].number} of topic '{missing[0].topic}'",
-                hint="say where to begin: 'scan.startup.mode' = 'earliest-offset', or 'properties.auto.offset.reset' = 'earliest'",
+                hint="say otherwise where to end: 'scan.bounded.mode' = 'latest-offset'"
+                if self.is_end
+                else "say where to begin: 'scan.startup.mode' = 'earliest-offset', or 'properties.auto.offset.reset' = 'earliest'",
             )
         other = cluster.ends(missing) if fallback == "latest" else cluster.beginnings(missing)
         return {**found, **other}
@@ -146,4 +148,6 @@ def specific_offsets(text: str, option: str) -> tuple[tuple[int, int], ...]:
         if len(named) != 2 or not all(n.isdecimal() for n in numbers):
             raise OptionError(option, f"'{option}' expects partition:0,offset:42;partition:1,offset:300, got '{part}'")
         pairs.append((int(numbers[0]), int(numbers[1])))
+    if not pairs:
+        raise OptionError(option, f"'{option}' expects partition:0,offset:42;partition:1,offset:300, got '{text}'")
     return tuple(pairs)

@@ -50,6 +50,10 @@ def test_a_table_reads_all_of_a_topic() -> None:
         ({**EARLIEST, "properties.auto.offset.reset": "first"}, "one of earliest, latest, none"),
         ({**EARLIEST, "properties.bootstrap.servers": " "}, "is empty"),
         ({**EARLIEST, "properties.ssl.truststore.location": "a.jks"}, "key store of Java"),
+        ({**EARLIEST, "properties.ssl.keystore.location": "a.jks"}, "key store of Java, 'a.jks', which cannot be read here"),
+        ({**EARLIEST, "properties.interceptor.classes": "com.example.I"}, "class of Java, 'com.example.I', which cannot run here"),
+        ({**EARLIEST, "properties.sasl.client.callback.handler.class": "x.Y"}, "class of Java"),
+        ({"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": " "}, "expects partition:0,offset:42"),
         ({**EARLIEST, "properties.sasl.jaas.config": "x required;"}, "no username and password"),
         ({**EARLIEST, "key.format": "json"}, "no column is in the key"),
         ({**EARLIEST, "key.fields": "k_id"}, "needs 'key.format'"),
@@ -66,6 +70,13 @@ def test_a_table_reads_all_of_a_topic() -> None:
 def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         source(ROWS, options)
+
+
+@pytest.mark.parametrize("format", ["jsn", "parquet", "debezium-json"])
+def test_a_wrong_format_of_keys_is_said_of_the_key(format: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        source(ROWS, {**KEYED, "key.format": format})
+    assert raised.value.option == "key.format"
 
 
 def test_a_table_has_a_column_that_is_in_the_messages() -> None:
@@ -121,7 +132,8 @@ def test_properties_of_java_become_those_of_the_client() -> None:
     found = cluster(
         sasl__jaas__config=login, sasl__mechanism="PLAIN", security__protocol="SASL_SSL",
         ssl__truststore__location="ca.pem", ssl__truststore__type="PEM", ssl__endpoint__identification__algorithm="",
-        fetch__max__wait__ms="7", max__poll__records="5",
+        fetch__max__wait__ms="7", max__poll__records="5", metric__reporters="x.Y", metrics__num__samples="2",
+        ssl__protocol="TLSv1.3", partition__assignment__strategy="x.RangeAssignor", exclude__internal__topics="true",
     )  # fmt: skip
     assert found == {
         "bootstrap.servers": "b:1", "sasl.username": "u", "sasl.password": 'p"w-very-secret', "sasl.mechanism": "PLAIN",
