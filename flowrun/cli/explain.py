@@ -94,7 +94,7 @@ def _show(
     for number, name in enumerate(stages):
         _show_title(name, number, shown=len(stages) > 1)
         if name == "plan" and output == "text":
-            click.echo("\n".join([*(f"{g}" for g in compiled.guarantees), ""]))
+            click.echo("\n".join([*(g.explained for g in compiled.guarantees), ""]))
         if name == SPARK:
             from flowrun.runners.spark import explain_batch
 

@@ -33,6 +33,7 @@ class Endpoint:
     Attributes:
         offers_exactly_once: of a sink: whether an option would have it promise more.
         condition: of a sink: what its promise rests on; empty: nothing.
+        stages: of a sink: whether rows wait beside the checkpoint, outside of the system that they go to.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Endpoint:
     delivery: Delivery
     offers_exactly_once: bool = False
     condition: str = ""
+    stages: bool = False
 
 
 @record
@@ -49,12 +51,14 @@ class SinkGuarantee:
     Attributes:
         sink: its name.
         delivery: None: rows may be lost and repeated.
-        reasons: what is in the way of more, or what it rests on.
+        reasons: what is in the way of more, or what it rests on outside.
+        grounds: of exactly once, why it holds.
     """
 
     sink: str
     delivery: Delivery | None
     reasons: tuple[str, ...] = ()
+    grounds: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -62,11 +66,20 @@ class SinkGuarantee:
         return "no guarantee" if self.delivery is None else self.delivery.value
 
     def __str__(self) -> str:
-        return f"sink '{self.sink}': {self.word}" + (f" — {'; '.join(self.reasons)}" if self.reasons else "")
+        return self._shown(self.reasons)
+
+    @property
+    def explained(self) -> str:
+        """What holds, and why, also where it cannot be more."""
+        return self._shown((*self.grounds, *self.reasons))
+
+    def _shown(self, why: tuple[str, ...]) -> str:
+        return f"sink '{self.sink}': {self.word}" + (f" — {'; '.join(why)}" if why else "")
 
     def to_json(self) -> dict[str, object]:
         """The same as JSON values."""
-        return {"sink": self.sink, "delivery": self.word, "reasons": list(self.reasons)}
+        grounds = {"grounds": list(self.grounds)} if self.grounds else {}
+        return {"sink": self.sink, "delivery": self.word, "reasons": list(self.reasons), **grounds}
 
 
 def sink_guarantee(
@@ -90,6 +103,7 @@ def sink_guarantee(
     >>> print(sink_guarantee(text, [files], CheckpointSettings(1000), None))
     sink 'out': at least once — connector print cannot take back rows
     """
+    sources = tuple(sources)
     if checkpoint is None:
         return _without_checkpoints(sink, restart, unbounded)
     lost = [
@@ -116,7 +130,23 @@ def sink_guarantee(
         return SinkGuarantee(sink.name, None, (*lost, *repeated))
     if lost or repeated:
         return SinkGuarantee(sink.name, Delivery.AT_MOST_ONCE if lost else Delivery.AT_LEAST_ONCE, (*lost, *repeated))
-    return SinkGuarantee(sink.name, Delivery.EXACTLY_ONCE, (sink.condition,) if sink.condition else ())
+    condition = (sink.condition,) if sink.condition else ()
+    return SinkGuarantee(sink.name, Delivery.EXACTLY_ONCE, condition, _grounds(sink, sources))
+
+
+def _grounds(sink: Endpoint, sources: Iterable[Endpoint]) -> tuple[str, ...]:
+    """Why a sink gets each row once."""
+    names = sorted({f"'{s.name}'" for s in sources})
+    replayed = []
+    if names:
+        what = f"source {names[0]} is" if len(names) == 1 else f"sources {', '.join(names[:-1])} and {names[-1]} are"
+        replayed.append(f"{what} read again from the places that a checkpoint holds")
+    shows = (
+        "keeps rows beside the checkpoint and writes them once it is complete"
+        if sink.stages
+        else "shows rows once their checkpoint is complete"
+    )
+    return (*replayed, f"connector {sink.connector} {shows}")
 
 
 def _without_checkpoints(sink: Endpoint, restart: RestartSettings | None, unbounded: bool) -> SinkGuarantee:
@@ -152,7 +182,11 @@ def plan_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
 def _sink_endpoint(table: TableReference, sink: SinkDescription, checkpoint: CheckpointSettings | None) -> Endpoint:
     delivery = _delivery(sink, checkpoint)
     condition = sink.delivery_condition if isinstance(sink, ConditionalDelivery) else ""
-    return replace(_endpoint(table, delivery), condition=condition if delivery is sink.delivery else "")
+    return replace(
+        _endpoint(table, delivery),
+        condition=condition if delivery is sink.delivery else "",
+        stages=waits_for_checkpoints(sink),
+    )
 
 
 def _delivery(sink: SinkDescription, checkpoint: CheckpointSettings | None) -> Delivery:
@@ -171,7 +205,8 @@ def batch_guarantees(plan: Plan) -> tuple[SinkGuarantee, ...]:
 def _batch_guarantee(sink: Sink) -> SinkGuarantee:
     made = create_sink(sink.table, sink.schema, unbounded=False)
     if made.delivery is Delivery.EXACTLY_ONCE and not waits_for_checkpoints(made):
-        return SinkGuarantee(sink.table.name, Delivery.EXACTLY_ONCE)
+        ground = f"connector {sink.table.connector} shows rows when the run is over: one that fails shows none"
+        return SinkGuarantee(sink.table.name, Delivery.EXACTLY_ONCE, grounds=(ground,))
     reason = f"connector {sink.table.connector} cannot take back rows: another run writes them again"
     return SinkGuarantee(sink.table.name, Delivery.AT_LEAST_ONCE, (reason,))
 

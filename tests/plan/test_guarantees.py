@@ -110,6 +110,28 @@ def test_the_weakest_part_decides_and_is_named(
     assert str(sink_guarantee(sink, sources, checkpoint, restart, unbounded=unbounded)) == f"sink 'out': {expected}"
 
 
+@pytest.mark.parametrize(
+    ("sink", "sources", "expected"),
+    [
+        (
+            COMMITTED,
+            [FILES],
+            "exactly once — source 'in' is read again from the places that a checkpoint holds; "
+            "connector filesystem shows rows once their checkpoint is complete",
+        ),
+        (
+            replace(COMMITTED, connector="http", stages=True, condition="if the server heeds keys"),
+            [FILES, replace(FILES, name="b"), replace(FILES, name="a")],
+            "exactly once — sources 'a', 'b' and 'in' are read again from the places that a checkpoint holds; "
+            "connector http keeps rows beside the checkpoint and writes them once it is complete; if the server heeds keys",
+        ),
+        (PRINTED, [FILES], "at least once — connector print cannot take back rows"),
+    ],
+)
+def test_why_it_holds_is_explained(sink: Endpoint, sources: list[Endpoint], expected: str) -> None:
+    assert sink_guarantee(sink, iter(sources), EXACT, None).explained == f"sink 'out': {expected}"
+
+
 def test_each_sink_of_a_plan_answers_for_its_own_sources() -> None:
     orders = scan()
     both = replace(plan(calc(orders, "*"), orders), settings=Settings(checkpoint=EXACT))
@@ -124,6 +146,9 @@ def test_rows_that_wait_for_checkpoints_are_written_as_they_come_where_there_are
     into_kafka = replace(sink(scan()), table=table)
     with_checkpoints = plan(into_kafka, settings=Settings(checkpoint=EXACT))
     assert plan_guarantees(with_checkpoints)[0].word == "exactly once"
+    assert (
+        plan_guarantees(with_checkpoints)[0].grounds[-1].startswith("connector kafka keeps rows beside the checkpoint")
+    )
     assert batch_guarantees(with_checkpoints)[0].word == "at least once"
     restarted = plan(into_kafka, settings=Settings(restart=RESTART))
     assert "what was written before it stays" in plan_guarantees(restarted)[0].reasons[0]
