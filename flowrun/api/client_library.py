@@ -43,7 +43,12 @@ class ClientLibrary:
     @property
     def is_installed(self) -> bool:
         """Whether all its modules are found; none is imported."""
-        return all(importlib.util.find_spec(module.partition(".")[0]) is not None for module in self.modules)
+        return self.missing_module == ""
+
+    @property
+    def missing_module(self) -> str:
+        """The first of its modules that is not found; empty: all are."""
+        return next((m for m in self.modules if importlib.util.find_spec(m.partition(".")[0]) is None), "")
 
     def module(self, name: str, needed_by: str) -> ModuleType:
         """Import one of its modules.

@@ -12,6 +12,7 @@ from flowrun.connectors.formats.registry import format_options
 from flowrun.connectors.reference import abilities, default_text, own_lookup_options
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.core.options import Option, OptionType
+from flowrun.errors import FlowrunError
 
 
 @click.command()
@@ -53,9 +54,16 @@ def connectors(name: str | None, output: str) -> None:
 
 
 def _list_all(output: str) -> None:
-    found = [connector_named(n) for n in connector_names()]
+    found: list[Connector] = []
+    broken: dict[str, FlowrunError] = {}
+    for name in connector_names():
+        try:
+            found.append(connector_named(name))
+        except FlowrunError as error:  # of another package: the others can be listed
+            broken[name] = error
     if output == "json":
-        click.echo(json.dumps([_as_json(c) for c in found], indent=2))
+        errors = [{"name": name, "error": error.message} for name, error in broken.items()]
+        click.echo(json.dumps([*(_as_json(c) for c in found), *errors], indent=2))
         return
     click.echo(f"{'':<14} {'as source':<14} {'as sink':<14} {'lookup':<7} {'installed':<10}")
     for connector in found:
@@ -64,6 +72,8 @@ def _list_all(output: str) -> None:
         lookup = "-" if connector.create_lookup is None else "yes"
         installed = "yes" if connector.client is None or connector.client.is_installed else "no"
         click.echo(f"{connector.name:<14} {source:<14} {sink:<14} {lookup:<7} {installed:<10} {connector.summary}")
+    for name, error in broken.items():
+        click.echo(f"{name:<14} {'?':<14} {'?':<14} {'?':<7} {'broken':<10} {error.message}")
     click.echo(
         "\nWhat a source or sink promises holds with checkpoints; `flowrun explain FILE` says what a pipeline promises."
     )

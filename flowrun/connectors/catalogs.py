@@ -56,7 +56,7 @@ def _targets() -> dict[str, str]:
 
 @functools.cache
 def _load(name: str, target: str) -> CatalogType:
-    found = loaded(target)
+    found = loaded(target, f"catalog type '{name}'")
     if not isinstance(found, CatalogType):
         raise InternalError(f"catalog type '{name}': {target} is not a CatalogType")
     return found

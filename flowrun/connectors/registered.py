@@ -6,7 +6,7 @@ import importlib
 import importlib.metadata
 from collections.abc import Mapping
 
-from flowrun.errors import InternalError
+from flowrun.errors import InternalError, SetupError
 
 
 def registered(built_in: Mapping[str, str], group: str, what: str) -> dict[str, str]:
@@ -27,7 +27,23 @@ def registered(built_in: Mapping[str, str], group: str, what: str) -> dict[str, 
     return targets
 
 
-def loaded(target: str) -> object:
-    """The object that `module:attribute` stands for; None if the module has no such attribute."""
+def loaded(target: str, what: str) -> object:
+    """The object that `module:attribute` stands for; None if the module has no such attribute.
+
+    Args:
+        target: of `registered`.
+        what: it is, for messages: `connector 'ledger'`.
+
+    Raises:
+        SetupError: the module, of another package, cannot be imported.
+    """
     module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute, None)
+    try:
+        return getattr(importlib.import_module(module), attribute, None)
+    except Exception as error:
+        if module.startswith("flowrun."):
+            raise
+        raise SetupError(
+            f"{what} is of another package, whose module {module} cannot be imported: {type(error).__name__}: {error}",
+            hint="install what it needs, or another version of that package, or uninstall it",
+        ) from error

@@ -40,6 +40,7 @@ def connector_named(name: str) -> Connector:
     Raises:
         OptionError: there is no connector of this name; the message lists near matches.
         InternalError: two packages registered the name, or the object that is registered is no `Connector`.
+        SetupError: the package that registered it cannot be imported.
     """
     target = _targets().get(name)
     if target is None:
@@ -59,7 +60,7 @@ def _targets() -> dict[str, str]:
 
 @functools.cache
 def _load(name: str, target: str) -> Connector:
-    connector = loaded(target)
+    connector = loaded(target, f"connector '{name}'")
     if not isinstance(connector, Connector):
         raise InternalError(f"connector '{name}': {target} is not a Connector")
     return connector

@@ -23,7 +23,7 @@ def check_client_libraries(plan: Plan) -> None:
             table = node.table
             for needed_by, client in _clients(table.connector, table.format, table.options):
                 if not client.is_installed:
-                    raise client.missing(client.modules[0], needed_by)
+                    raise client.missing(client.missing_module, needed_by)
 
 
 def _clients(

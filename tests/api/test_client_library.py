@@ -58,3 +58,9 @@ def test_threads_import_one_after_the_other(tmp_path: Path, monkeypatch: pytest.
     for thread in threads:
         thread.join()
     assert not library.module("a_slow_client.gate", "connector 'slow'").both.is_set()
+
+
+def test_of_several_packages_the_one_that_is_missing_is_named() -> None:
+    library = ClientLibrary("iceberg", ("json", "no_such_client_library", "wave"))
+    assert library.missing_module == "no_such_client_library"
+    assert ClientLibrary("table", ("json",)).missing_module == ""

@@ -191,7 +191,7 @@ def _targets() -> dict[str, str]:
 
 @functools.cache
 def _load(name: str, target: str) -> Format:
-    found = loaded(target)
+    found = loaded(target, f"format '{name}'")
     if not isinstance(found, RecordFormat | FileFormat):
         raise InternalError(f"format '{name}': {target} is no format")
     return found
