@@ -62,7 +62,7 @@ def _list_all(output: str) -> None:
         except FlowrunError as error:  # of another package: the others can be listed
             broken[name] = error
     if output == "json":
-        errors = [{"name": name, "error": error.message} for name, error in broken.items()]
+        errors = [{"name": name, "error": problem.message} for name, problem in broken.items()]
         click.echo(json.dumps([*(_as_json(c) for c in found), *errors], indent=2))
         return
     click.echo(f"{'':<14} {'as source':<14} {'as sink':<14} {'lookup':<7} {'installed':<10}")
@@ -72,8 +72,8 @@ def _list_all(output: str) -> None:
         lookup = "-" if connector.create_lookup is None else "yes"
         installed = "yes" if connector.client is None or connector.client.is_installed else "no"
         click.echo(f"{connector.name:<14} {source:<14} {sink:<14} {lookup:<7} {installed:<10} {connector.summary}")
-    for name, error in broken.items():
-        click.echo(f"{name:<14} {'?':<14} {'?':<14} {'?':<7} {'broken':<10} {error.message}")
+    for name, problem in broken.items():
+        click.echo(f"{name:<14} {'?':<14} {'?':<14} {'?':<7} {'broken':<10} {problem.message}")
     click.echo(
         "\nWhat a source or sink promises holds with checkpoints; `flowrun explain FILE` says what a pipeline promises."
     )
