@@ -16,9 +16,12 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.servers.kafka import KafkaBroker
-from tests.servers.kafka import why_not as why_no_kafka
-from tests.servers.postgres import PostgresDatabase, PostgresServer, binaries_folder
+try:
+    from tests.servers.kafka import KafkaBroker
+    from tests.servers.kafka import why_not as why_no_kafka
+    from tests.servers.postgres import PostgresDatabase, PostgresServer, binaries_folder
+except ModuleNotFoundError as error:
+    sys.exit(f"the servers need what the tests need ({error}): pip install -e '.[dev]'")
 
 ORDERS = 10_000
 SAMPLES = Path(__file__).parents[2] / "samples/orders"
