@@ -681,13 +681,19 @@ tests:
     result = tell(story, SIZES, "p.yaml", "--coverage")
     assert result.code == 0, result.output
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
-    assert "p.yaml: 5 of 9 covered" in lines
+    assert "p.yaml: 6 of 10 covered" in lines
     assert "3 orders 3 rows" in lines
     assert "! 5 IS NOT NULL(id) true 3 times, never anything else" in lines
     assert "! 5 (amount > 100) never taken" in lines
     assert "5 (amount > 10) taken 2 times" in lines
+    assert "5 ELSE of (amount > 10) taken 1 time" in lines
     assert any(re.fullmatch(r"! 11 .*never true, else 3 times", line) for line in lines)
     assert "! 16 big no rows" in lines
+    large = story.replace("{id: 2, amount: 1}", "{id: 2, amount: 200}").replace("size: small", "size: large")
+    lines = [" ".join(line.split()) for line in tell(large, SIZES, "p.yaml", "--coverage").output.splitlines()]
+    assert "5 (amount > 100) taken 1 time" in lines
+    assert "5 (amount > 10) taken 2 times" in lines
+    assert "! 5 ELSE of (amount > 10) never taken" in lines
 
 
 def test_the_tests_of_the_example_pipelines_pass(flowrun: Command) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN
 from flowrun.errors import Location
-from flowrun.plan.expressions import Case, Expression, PythonCall, transform
+from flowrun.plan.expressions import Case, Expression, Literal, PythonCall, transform
 from flowrun.plan.nodes import Plan, PlanNode, Scan, Sink, Split, walk_plan
 from flowrun.plan.rewrites.traversal import map_expressions, map_plan
 from flowrun.runners.pipeline_tests.binding import BoundTest
@@ -34,6 +34,7 @@ class Point:
         step: its name.
         text: the condition; empty: the step itself.
         branch: it is a condition of a CASE, which has only to be true once.
+        otherwise: it is the ELSE of a CASE, and `text` the last condition, which has to be not true once.
         end: it is a source or a sink, whose rows are counted once.
     """
 
@@ -41,6 +42,7 @@ class Point:
     step: str
     text: str = ""
     branch: bool = False
+    otherwise: bool = False
     end: bool = False
 
 
@@ -72,7 +74,7 @@ class PipelineCoverage:
 
 def is_covered(point: Point, reached: Reached) -> bool:
     """Whether tests have seen enough of a point."""
-    if not point.text or point.branch:
+    if not point.text or point.branch or point.otherwise:
         return reached.first > 0
     return reached.first > 0 and reached.second > 0
 
@@ -120,7 +122,7 @@ class _Probed:
         for name, point in self._steps.items():
             yield point, *_rows(outcome.rows, name)
         for point, probe in self._probes:
-            yield point, probe.true, probe.other
+            yield (point, probe.other, 0) if point.otherwise else (point, probe.true, probe.other)
 
     def _with_probes(self, node: PlanNode) -> PlanNode:
         made = map_expressions(node, lambda e: transform(e, lambda inner: self._cases(inner, node)))
@@ -136,6 +138,9 @@ class _Probed:
         if not isinstance(expression, Case):
             return expression
         branches = tuple((self._probe(c, node, branch=True), value) for c, value in expression.branches)
+        if node.hints.location is not None and expression.otherwise != Literal(expression.type, None):
+            last, probe = self._probes[-1]
+            self._probes.append((replace(last, branch=False, otherwise=True), probe))
         return replace(expression, branches=branches)
 
     def _probe(self, condition: Expression, node: PlanNode, *, branch: bool = False) -> Expression:

@@ -48,7 +48,7 @@ def render_coverage(coverage: PipelineCoverage) -> str:
     lines = [f"{_relative(coverage.path)}: {covered} of {len(coverage.points)} covered"]
     missing = set(coverage.missing)
     for point, reached in coverage.points.items():
-        what = f"  {point.text}" if point.text else point.step
+        what = f"  {'ELSE of ' if point.otherwise else ''}{point.text}" if point.text else point.step
         lines.append(
             f"  {'!' if point in missing else ' '} {point.line:>4}  {what:<46} {_seen(point, reached)}".rstrip()
         )
@@ -61,7 +61,7 @@ def _seen(point: Point, reached: Reached) -> str:
         return counted(first, "row") if first else "no rows"
     if not point.text:
         return f"{counted(first, 'row')} in, {second} out" if first else "no rows"
-    if point.branch:
+    if point.branch or point.otherwise:
         return f"taken {counted(first, 'time')}" if first else "never taken"
     if not first and not second:
         return "never evaluated"
