@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from itertools import accumulate
 from pathlib import Path
 
 from flowrun.core.record import record
@@ -19,6 +21,7 @@ from flowrun.frontend.pipeline_tests.declaration import TESTS
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
+from flowrun.frontend.sql.script.statement_reader import split_script
 from flowrun.frontend.trees.spec import RecordValue
 from flowrun.frontend.yaml.declaration.document import DOCUMENT as PIPELINE
 from flowrun.operators.function_loading import forget_changed_modules
@@ -28,6 +31,8 @@ from flowrun.runners.editing.documents import document_of
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DECLARES = (statements.CreateTable, statements.CreateView, statements.CreateFunction)
+_NEEDED = (*_DECLARES, statements.CreateCatalog, statements.Use, statements.Drop)
+"""What a script needs to know its tables."""
 _NAMED = re.compile(r"""^(\s+)("[^"]*"|'[^']*'|[A-Za-z_][\w-]*)\s*:""")
 _SECTION = re.compile(r"^(sources|steps|functions)\s*:")
 
@@ -38,7 +43,7 @@ class Analysis:
 
     Attributes:
         problems: errors and warnings, with places.
-        tables: sources, steps, tables and views, with their columns.
+        tables: sources, steps, tables and views, with their columns. Of a script with errors: those that it declares without any.
         places: name of what is declared → where.
         is_right: whether it has no error, so that `tables` are all there are.
     """
@@ -60,16 +65,41 @@ def analyse(path: Path, text: str) -> Analysis:
         if document is not PIPELINE:
             return _of_document(document, SourceText(str(path), text))
     open_names = {name for name in _VARIABLE.findall(text) if name not in os.environ}
+    variables = {name: name for name in open_names}
     places = dict(_places(path, text))
     forget_changed_modules()
     try:
-        compiled = compile_pipeline(path, {name: name for name in open_names}, {}, text=text)
+        compiled = compile_pipeline(path, variables, {}, text=text)
     except PipelineError as error:
-        return Analysis(_told(error.diagnostics, path, text, open_names), {}, places)
+        is_sql = path.suffix.lower() in SQL_SUFFIXES
+        tables = _declared_tables(path, text, variables) if is_sql else {}
+        return Analysis(_told(error.diagnostics, path, text, open_names), tables, places)
     except FlowrunError as error:
         return Analysis((Diagnostic(error.message, Location(str(path), 1, 1), hint=error.hint),), {}, places)
     tables = compiled.tables if path.suffix.lower() in SQL_SUFFIXES else dict(_nodes(compiled.plan))
     return Analysis(_told(compiled.warnings, path, text, open_names), tables, places, is_right=True)
+
+
+def _declared_tables(path: Path, text: str, variables: Mapping[str, str]) -> Mapping[str, Schema]:
+    """The tables and views that a script with errors declares, without those declarations that have some."""
+    kept = [part for part in (text[slice(*cut.span)] for cut in split_script(text)) if _declares(part)]
+    while kept:
+        ends = list(accumulate(part.count("\n") + 2 for part in kept))
+        try:
+            return compile_pipeline(path, variables, {}, text="".join(f"{part}\n;\n" for part in kept)).tables
+        except PipelineError as error:
+            wrong = {bisect_left(ends, p.location.line) for p in error.diagnostics if p.location is not None}
+            right = [part for number, part in enumerate(kept) if number not in wrong]
+            kept = right if len(right) < len(kept) else []
+        except FlowrunError:
+            break
+    return {}
+
+
+def _declares(statement: str) -> bool:
+    return all(
+        not isinstance(r, FailedStatement) and isinstance(r.statement, _NEEDED) for r in read_statements(statement)
+    )
 
 
 def _of_document(document: RecordValue | None, source: SourceText) -> Analysis:

@@ -92,6 +92,7 @@ def sql(
             session.compile(held.declare(name, given))
         for statement, before in placed_statements(text):
             compiled = session.compile(statement, before)
+            held.refuse_writing(compiled.plan)
             for answer in compiled.outputs:
                 sys.stdout.write(f"{answer}\n")
             if compiled.runs:

@@ -18,6 +18,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.units import interval_text, parse_duration_ms
 from flowrun.errors import PipelineError, did_you_mean
 from flowrun.frontend.sql.script.stored_tables import stored_text
+from flowrun.plan.nodes import Plan
 
 _CONVERT = "convert the column, or leave it out"
 _numbers = itertools.count(1)
@@ -148,6 +149,15 @@ class HeldTables:
         columns = tuple(StoredColumn(f.name, f.type, str(f.type)) for f in schema)
         stored = StoredTable(columns, held.key, options={"connector": "memory", "table": own})
         return _with_watermark(stored_text(name, stored), held)
+
+    def refuse_writing(self, plan: Plan) -> None:
+        """Raise PipelineError for a statement that writes into one of the tables: nobody would see its rows."""
+        for sink in plan.sinks:
+            if sink.table.connector == "memory" and sink.table.options.get("table") in self._names:
+                raise PipelineError.of(
+                    f"'{sink.table.name}' is a table that Python has, which is only read",
+                    "SELECT the rows, which then are the result, or write them to a table that CREATE TABLE makes",
+                )
 
     def release(self) -> None:
         """Forget the tables."""

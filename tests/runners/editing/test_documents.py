@@ -83,3 +83,18 @@ def test_a_module_of_functions_that_was_changed_is_read_anew(tmp_path: Path) -> 
     assert "complex, which has no SQL type" in problem.message
     (tmp_path / "changed_parts.py").write_text("Number = int\n")
     assert analyse(tmp_path / "a.sql", script).problems == ()
+
+
+def test_a_script_with_errors_has_the_tables_that_it_declares_without() -> None:
+    script = """
+CREATE TABLE t (n INT,
+  m STRING) WITH ('connector' = 'datagen');
+CREATE TABLE bad (n NUMBR) WITH ('connector' = 'datagen');
+CREATE VIEW v AS SELECT m FROM t;
+CREATE VIEW of_bad AS SELECT * FROM bad;
+CREATE VIEW twice AS SELECT nothing FROM v;
+SELECT n FROM t; SELEC
+"""
+    found = analyse(Path("a.sql"), script)
+    assert not found.is_right
+    assert {name: schema.names for name, schema in found.tables.items()} == {"t": ("n", "m"), "v": ("m",)}

@@ -155,6 +155,7 @@ def test_the_tables_of_a_call_are_forgotten() -> None:
         ("SELECT nothing FROM orders", ORDERS, "statement:1:8: error: column 'nothing' does not exist"),
         ("SELECT 1", 5, "a builtins.int is no table"),
         ("SELECT 1", object(), "is no table"),
+        ("INSERT INTO orders VALUES ('c', 1.0)", ORDERS, "'orders' is a table that Python has, which is only read"),
     ],
 )
 def test_what_cannot_be(text: str, given: Any, said: str) -> None:
