@@ -159,6 +159,8 @@ def cannot_carry(connector: str, name: str) -> str:
     found = format_named(name)
     if isinstance(found, FileFormat):
         return f"connector '{connector}' cannot use format '{name}', which is one of whole files"
+    if found.changelog:
+        return f"connector '{connector}' cannot use format '{name}', whose records are changes of rows"
     if found.create_framer is None:
         return f"connector '{connector}' cannot use format '{name}': {_not_told_apart(name, 'in a file or by a delimiter')}"
     return f"connector '{connector}' cannot use format '{name}'"

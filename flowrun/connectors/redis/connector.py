@@ -14,8 +14,8 @@ from flowrun.connectors.redis.server import CLIENT, DEFAULT_PORT, SERVER_OPTIONS
 from flowrun.connectors.redis.sink import create_sink
 from flowrun.core.options import Option, OptionType
 
-FORMATS = tuple(sorted({"avro", "csv", "json", "protobuf", "raw"} & set(BUILT_IN)))
-"""Those of single rows that need no server of their own."""
+FORMATS = tuple(sorted({"avro", "avro-confluent", "csv", "json", "protobuf", "raw"} & set(BUILT_IN)))
+"""Those of single rows: a value is a row, and no change of one."""
 
 _SINK = (
     Option(

@@ -70,11 +70,20 @@ class RedisServer:
         try:
             yield
         except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-            raise ConnectorError(f"{self} does not let this user {action}: {error}") from error
+            raise ConnectorError(
+                f"{self} does not let this user {action}: {error}",
+                hint="check 'username' and 'password', and what they may do",
+            ) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
-            raise ConnectorError(f"cannot {action}: {self} does not answer: {error}", retryable=True) from error
+            scheme = "rediss:// is for ports with TLS only" if self.is_encrypted else "a port with TLS needs rediss://"
+            raise ConnectorError(
+                f"cannot {action}: {self} does not answer: {error}", retryable=True, hint=f"check 'url'; {scheme}"
+            ) from error
         except redis.exceptions.ResponseError as error:
-            raise ConnectorError(f"cannot {action}: {self} refuses: {error}") from error
+            hint = "a value of that name is of another type: choose another 'key.prefix', or the 'type' that it has"
+            raise ConnectorError(
+                f"cannot {action}: {self} refuses: {error}", hint=hint if str(error).startswith("WRONGTYPE") else None
+            ) from error
 
     def connect(self) -> RedisConnection:
         """A connection of its own. Blocks.

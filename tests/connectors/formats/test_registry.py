@@ -71,6 +71,7 @@ def test_the_lists_say_which_formats_files_and_messages_can_have() -> None:
         ("socket", "avro", "may hold any byte"),
         ("socket", "parquet", "which is one of whole files"),
         ("socket", "debezium-json", "connector 'socket' cannot use format 'debezium-json'"),
+        ("redis", "debezium-avro-confluent", "whose records are changes of rows"),
     ],
 )
 def test_formats_that_a_connector_cannot_use_are_told_with_those_that_it_can(

@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 
 from flowrun.api.lookup import FoundRows, LookupContext
 from flowrun.api.sink import Committable
 from flowrun.connectors.redis.commands import COMMANDS
+from flowrun.connectors.redis.connector import FORMATS
 from flowrun.connectors.redis.sink import RedisSink, RedisTarget
 from flowrun.connectors.staged.commit import StagedCommit
 from flowrun.core import types as t
@@ -26,6 +28,7 @@ from flowrun.testing.metrics import RecordedMetrics
 from tests.connectors.redis.tables import lookup, sink
 from tests.end_to_end.running import ROOT, run_file
 from tests.servers.redis import PASSWORD, RedisServerProcess
+from tests.servers.schema_registry import SchemaRegistryServer
 
 pytestmark = pytest.mark.exhaustive
 
@@ -87,6 +90,30 @@ def test_a_column_of_text_needs_no_format(there: dict[str, Any], redis_client: A
     write(sink(schema, there, "k"), batch(schema, k=["é"], v=["ü"]))
     assert redis_client.get("é".encode()).decode() == "ü"
     assert find(lookup(schema, schema, there, "k"), k=["é"]).rows.to_pylist() == [{"k": "é", "v": "ü"}]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_values_have_every_format_of_single_rows(
+    there: dict[str, Any], schema_registry: SchemaRegistryServer, tmp_path: Path, format: str
+) -> None:
+    schema = Schema.of(id=t.BIGINT, name=t.STRING)
+    of_formats = {
+        "avro-confluent": {"avro-confluent.url": schema_registry.url, "avro-confluent.subject": "names"},
+        "protobuf": {"protobuf.message-class-name": "p.R", "protobuf.descriptor-file": str(tmp_path / "r.desc")},
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="r.proto", package="p", syntax="proto3")
+    file.message_type.add(name="R").field.add(name="name", number=1, type=9, label=1)
+    (tmp_path / "r.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    given = {**there, "type": "string", "format": format, **of_formats.get(format, {})}
+    write(sink(schema, given, "id"), batch(schema, id=[1, 2], name=["ann", "b\no"]))
+    found = find(lookup(schema, schema, given, "id"), id=[2, 3, 1])
+    assert found.rows.to_pylist() == [{"id": 2, "name": "b\no"}, {"id": 1, "name": "ann"}]
+
+
+def test_a_null_is_an_empty_text(there: dict[str, Any], redis_client: Any) -> None:
+    schema = Schema.of(id=t.BIGINT, name=t.STRING)
+    write(sink(schema, {**there, "format": "raw"}, "id"), batch(schema, id=[1], name=[None]))
+    assert redis_client.get("1") == b""
 
 
 def test_lists_sets_and_streams_grow(there: dict[str, Any], redis_client: Any) -> None:
@@ -176,6 +203,7 @@ def test_a_wrong_password_is_told_and_not_shown(redis_server: RedisServerProcess
     with pytest.raises(ConnectorError, match=r"does not let this user|refuses") as caught:
         made.create_writer(writer_context()).open()
     assert "secret-word" not in str(caught.value)
+    assert caught.value.hint == "check 'username' and 'password', and what they may do"
 
 
 def test_a_server_that_is_not_there() -> None:
@@ -194,7 +222,7 @@ def test_values_that_are_no_rows(there: dict[str, Any], redis_client: Any) -> No
     found = find(lookup(SCHEMA, SCHEMA, {**given, "format.on-error": "skip"}, "id"), id=[2, 1])
     assert found.probe.tolist() == [1]
     redis_client.rpush("3", "a list")
-    with pytest.raises(ConnectorError, match="WRONGTYPE"):
+    with pytest.raises(ConnectorError, match=r"WRONGTYPE.*\n.*of another type"):
         find(lookup(SCHEMA, SCHEMA, {**there, "type": "hash"}, "id"), id=[3])
 
 
