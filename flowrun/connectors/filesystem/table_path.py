@@ -299,8 +299,9 @@ def list_files(location: TablePath, pattern: str | None, *, may_be_missing: bool
         else:
             selected = filesystem.get_file_info(pafs.FileSelector(base, recursive=True))
             entries = [FoundFile(f.path, f.size) for f in selected if f.type == pafs.FileType.File]
-    except OSError as error:
-        raise ConnectorError(f"path '{location.text}' cannot be listed: {_reason(error)}") from error
+    except (OSError, pa.ArrowException) as error:  # the latter is how Azure's client refuses a login
+        hint = None if location.is_local else "check where it is and its credentials: docs/storage.md"
+        raise ConnectorError(f"path '{location.text}' cannot be listed: {_reason(error)}", hint=hint) from error
     glob = location.glob_pattern() if location.is_glob else None
     wanted = None if pattern is None else re.compile(pattern)
     found = [
@@ -380,8 +381,8 @@ def open_error(path: str, error: OSError) -> ConnectorError:
     return ConnectorError(f"{path} cannot be read: {_reason(error)}")
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error).splitlines()[0]
+def _reason(error: OSError | pa.ArrowException) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
 
 
 def relative_parts(path: str, base: str) -> Sequence[str]:

@@ -115,3 +115,17 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         TablePath("s3://bucket/orders").open()
     assert raised.value.retryable
     assert "\nof" not in str(raised.value)
+
+
+class RefusingStore:
+    """A store whose client says what Azure's does where the login fails."""
+
+    def get_file_info(self, path: str) -> None:
+        raise pa.ArrowException("Unknown error: Failed to get token\nSee https://example.com")
+
+
+def test_a_store_that_lets_nobody_in_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TablePath, "open", lambda _: (RefusingStore(), "c/x"))
+    with pytest.raises(ConnectorError, match="cannot be listed: Unknown error: Failed to get token") as raised:
+        list_files(TablePath("abfss://c@account.dfs.core.windows.net/x"), None)
+    assert raised.value.hint == "check where it is and its credentials: docs/storage.md"
