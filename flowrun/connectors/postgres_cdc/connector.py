@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -13,10 +14,12 @@ from flowrun.connectors.postgres_cdc.database import CapturedTable, access_to
 from flowrun.connectors.postgres_cdc.fetcher import Capture
 from flowrun.connectors.postgres_cdc.rows import check_columns
 from flowrun.connectors.postgres_cdc.source import PostgresCdcSource
-from flowrun.core.options import Option, OptionType
+from flowrun.core.options import Option, Options, OptionType
 from flowrun.errors import OptionError
 
 _SLOT = re.compile(r"[a-z0-9_]{1,55}")
+
+_ENCRYPTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword")
 
 OPTIONS = (
     Option("hostname", OptionType.STRING, "Name or address of the server.", required=True),
@@ -65,6 +68,52 @@ OPTIONS = (
         minimum=1,
     ),
     Option(
+        "connect.timeout",
+        OptionType.DURATION,
+        "How long the server may take to answer when a connection is made.",
+        default=10_000,
+        minimum=2_000,
+    ),
+    Option(
+        "debezium.database.sslmode",
+        OptionType.ENUM,
+        "Whether connections are encrypted, and whether the server's certificate is checked, as libpq names it.",
+        default="prefer",
+        choices=("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    ),
+    Option(
+        "debezium.database.sslrootcert",
+        OptionType.STRING,
+        "File with the certificates of the authorities that the server's is checked against.",
+    ),
+    Option("debezium.database.sslcert", OptionType.STRING, "File with the certificate of this client."),
+    Option("debezium.database.sslkey", OptionType.STRING, "File with its key."),
+    Option("debezium.database.sslpassword", OptionType.STRING, "Password of that file.", secret=True),
+    Option(
+        "changelog-mode",
+        OptionType.ENUM,
+        "Accepted for Flink's scripts: whole updates are made of upserts wherever something needs them.",
+        choices=("all", "upsert"),
+    ),
+    Option(
+        "heartbeat.interval.ms",
+        OptionType.DURATION,
+        "Accepted for Flink's scripts: on a quiet table the place in the log moves on with every checkpoint.",
+        minimum=0,
+    ),
+    Option(
+        "scan.incremental.snapshot.enabled",
+        OptionType.BOOLEAN,
+        "Accepted for Flink's scripts: rows that are there are always read in chunks.",
+    ),
+    Option("scan.snapshot.fetch.size", OptionType.INT, "Accepted for Flink's scripts: rows come as they are sent."),
+    Option("connection.pool.size", OptionType.INT, "Accepted for Flink's scripts: a subtask has one connection."),
+    Option(
+        "connect.max-retries",
+        OptionType.INT,
+        "Accepted for Flink's scripts: the restart strategy of the job says how often it tries again.",
+    ),
+    Option(
         "truncate",
         OptionType.ENUM,
         "What TRUNCATE does, which does not say which rows it removes: end the job, or nothing.",
@@ -99,6 +148,7 @@ def create_source(table: TableDefinition) -> PostgresCdcSource:
         options.text("username"),
         None if password is None else str(password),
         options.text("table-name"),
+        {"connect_timeout": str(math.ceil(options.integer("connect.timeout") / 1000)), **_encryption(options)},
     )
     access.learn_secrets()
     captured = CapturedTable(
@@ -118,6 +168,12 @@ def create_source(table: TableDefinition) -> PostgresCdcSource:
             options.text("truncate") == "ignore",
         )
     )
+
+
+def _encryption(options: Options) -> dict[str, str]:
+    """What libpq is told of it."""
+    given = {name: options.get(f"debezium.database.{name}") for name in _ENCRYPTION}
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def _places(_: str, options: Mapping[str, object]) -> tuple[TablePlace, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,9 +51,11 @@ class CapturedTable:
         return server_name(self.access)
 
 
-def access_to(host: str, port: int, database: str, user: str, password: str | None, table: str) -> Access:
-    """How the database is reached."""
-    address = Address("postgresql", database, {"host": host, "port": str(port)})
+def access_to(
+    host: str, port: int, database: str, user: str, password: str | None, table: str, more: Mapping[str, str]
+) -> Access:
+    """How the database is reached; `more` is told to libpq, by its own names."""
+    address = Address("postgresql", database, {"host": host, "port": str(port), **more})
     return Access(address, table, user, password)
 
 

@@ -619,6 +619,7 @@ def test_a_slot_that_was_read_is_not_taken_but_one_that_was_not_is_made_anew(
         ({"table_name": "nowhere"}, 'has no table "public"."nowhere"'),
         ({"password": "wrong-secret-word"}, "authentication failed"),
         ({"port": "1"}, "refused"),
+        ({"debezium.database.sslmode": "require"}, "server does not support SSL, but SSL was required"),
     ],
 )
 def test_what_cannot_be_read_is_told(
@@ -628,6 +629,29 @@ def test_what_cannot_be_read_is_told(
     with pytest.raises(ConnectorError, match=message) as caught:
         reading(source(postgres, **more)).until(lambda: False)
     assert "secret-word" not in str(caught.value)
+
+
+def test_options_of_scripts_of_flink(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
+    postgres.execute(f"{CREATE}; INSERT INTO t VALUES (1, 'a', 1)")
+    given = {
+        "decoding.plugin.name": "pgoutput",
+        "scan.incremental.snapshot.enabled": "true",
+        "heartbeat.interval.ms": "30s",
+        "changelog-mode": "upsert",
+        "connect.timeout": "30s",
+        "connect.max-retries": "3",
+        "connection.pool.size": "20",
+        "scan.snapshot.fetch.size": "1024",
+        "debezium.database.sslmode": "disable",
+    }
+    checked = {"debezium.database.sslmode": "verify-full", "debezium.database.sslrootcert": "ca.pem"}
+    told = source(postgres, **checked).capture.table.access.address.parameters
+    assert {"sslmode": "verify-full", "sslrootcert": "ca.pem", "connect_timeout": "10"}.items() <= told.items()
+    made = source(postgres, **given)
+    assert made.capture.table.access.address.parameters["connect_timeout"] == "30"
+    job = reading(made)
+    job.until(job.is_in_log)
+    assert job.rows == table_of(postgres)
 
 
 def test_options_that_do_not_go_together(postgres: PostgresDatabase) -> None:
