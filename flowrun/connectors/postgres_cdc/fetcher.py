@@ -173,6 +173,8 @@ class CaptureFetcher:
         except JobCancelledError:
             return
         except Exception as error:
+            if isinstance(error, ConnectorError) and error.hint:  # what says so speaks of the options of jdbc
+                error.hint = error.hint.replace("'url'", "'hostname', 'port', 'database-name'")
             try:
                 self._put(error)
             except JobCancelledError:
