@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import field, replace
 from importlib import import_module
@@ -31,7 +31,35 @@ from flowrun.runners.sql_session import SqlSession, placed_statements
 from flowrun.runtime.job_status import JobResult
 
 _LOOK_MS = 250
-Show = Callable[[Mapping[str, Result]], None]
+
+
+class LiveTables:
+    """The tables that a cell of a notebook shows while its jobs run.
+
+    Args:
+        display: puts something into the output of the cell; gives what updates it.
+    """
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display = display
+        self._shown: dict[Result, tuple[Any, int]] = {}
+
+    def show(self, results: Iterable[Result]) -> None:
+        """Show the rows that there are by now."""
+        for result in results:
+            changes = result.changes  # before the rows: what comes meanwhile is shown the next time
+            handle, seen = self._shown.get(result, (None, -1))
+            if handle is None:
+                handle = self._display(result, display_id=True)
+            elif seen != changes:
+                handle.update(result)
+            self._shown[result] = (handle, changes)
+
+    def withdraw(self, result: Result) -> None:
+        """Show it no more: it is given to the cell, which shows it."""
+        handle, _ = self._shown.pop(result, (None, -1))
+        if handle is not None:
+            handle.update({"text/plain": ""}, raw=True)
 
 
 @record(eq=False)
@@ -85,7 +113,7 @@ def sql(
             f"a {type(text).__qualname__} is no SQL", "give statements as a text; flowrun.pipeline reads files"
         )
     limit = _limit(within)
-    session, held = SqlSession(_texts(variables), _overrides(settings)), HeldTables()
+    session, held, live = SqlSession(_texts(variables), _overrides(settings)), HeldTables(), _live_tables(show)
     last: Result | None = None
     try:
         for name, given in tables.items():
@@ -96,14 +124,18 @@ def sql(
             for answer in compiled.outputs:
                 sys.stdout.write(f"{answer}\n")
             if compiled.runs:
+                if live is not None and last is not None:
+                    live.show([last])  # nobody is given it
                 results = results_of(compiled.optimised)
                 if compiled.is_batch:
-                    _run_as_batch(compiled, results, limit, _shower(show))
+                    _run_as_batch(compiled, results, limit)
                 else:
-                    _run(compiled.job_graph, results, limit, _shower(show))
-                last = next(reversed(results.values()), None)
+                    _run(compiled.job_graph, results, limit, live)
+                last = next(reversed(results.values()), last)
     finally:
         held.release()
+    if live is not None and last is not None:
+        live.withdraw(last)
     return last
 
 
@@ -125,7 +157,10 @@ class Pipeline:
         plan = self._compiled.optimised
         captured = with_sinks(plan, tuple(map(_captured, plan.sinks)))
         results = results_of(captured)
-        job = _run(_job_graph(captured), results, _limit(within), _shower(show))
+        live = _live_tables(show)
+        job = _run(_job_graph(captured), results, _limit(within), live)
+        if live is not None:
+            live.show(results.values())
         return RunResult(job, results)
 
     def preview(
@@ -199,7 +234,9 @@ def _job_graph(plan: Plan) -> JobGraph:
     return build_job_graph(build_stream_graph(plan.name, lower(plan), graph_settings(plan.settings)))
 
 
-def _run(job_graph: JobGraph, results: Mapping[str, Result], limit_ms: int | None, show: Show | None) -> JobResult:
+def _run(
+    job_graph: JobGraph, results: Mapping[str, Result], limit_ms: int | None, live: LiveTables | None
+) -> JobResult:
     """Run a job to its end, while its rows go to the results; an interruption, or the end of the time, lets event time end."""
     clock = SystemClock()
     deadline = None if limit_ms is None else clock.monotonic_ns() + limit_ms * 1_000_000
@@ -211,10 +248,10 @@ def _run(job_graph: JobGraph, results: Mapping[str, Result], limit_ms: int | Non
         while True:
             try:
                 ended = job.wait(_LOOK_MS)
-                if show is not None:
-                    show(results)
                 if ended is not None:
                     return ended
+                if live is not None:
+                    live.show(results.values())
                 over = deadline is not None and clock.monotonic_ns() >= deadline
             except KeyboardInterrupt:
                 if stopped:
@@ -225,9 +262,7 @@ def _run(job_graph: JobGraph, results: Mapping[str, Result], limit_ms: int | Non
                 job.stop(drain=True)
 
 
-def _run_as_batch(
-    compiled: CompiledPipeline, results: Mapping[str, Result], limit_ms: int | None, show: Show | None
-) -> None:
+def _run_as_batch(compiled: CompiledPipeline, results: Mapping[str, Result], limit_ms: int | None) -> None:
     """Run a statement on Spark to its end, which gives its rows there."""
     from flowrun.runners.spark import SparkOptions, run_batch, run_interruptibly
 
@@ -240,11 +275,9 @@ def _run_as_batch(
         for result in results.values():
             stack.enter_context(listening(result.name, result))
         run_interruptibly(lambda: run_batch(compiled, SparkOptions()))
-    if show is not None:
-        show(results)
 
 
-def _shower(wanted: bool | None) -> Show | None:
+def _live_tables(wanted: bool | None) -> LiveTables | None:
     """What shows rows while they come: in a notebook, in the output of its cell."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -252,15 +285,4 @@ def _shower(wanted: bool | None) -> Show | None:
     if shell is None or not (in_notebook if wanted is None else wanted):
         return None
     display: Any = import_module("IPython.display").display
-    handles: dict[str, tuple[Any, int]] = {}
-
-    def show(results: Mapping[str, Result]) -> None:
-        for name, result in results.items():
-            handle, seen = handles.get(name, (None, -1))
-            if handle is None:
-                handles[name] = (display(result, display_id=True), result.changes)
-            elif seen != result.changes:
-                handle.update(result)
-                handles[name] = (handle, result.changes)
-
-    return show
+    return LiveTables(display)

@@ -293,21 +293,53 @@ def test_nothing_of_a_value_is_read_as_html() -> None:
     assert "NULL" in text
 
 
-def test_a_notebook_shows_rows_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[int] = []
+@pytest.fixture
+def cell(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any, ...]] | None]:
+    """A notebook; gives the rows of each table in the order in which they were shown, None for one that is withdrawn."""
+    shown: list[list[tuple[Any, ...]] | None] = []
 
     class Handle:
-        def update(self, result: Any) -> None:
-            shown.append(result.changes)
+        def update(self, result: Any, raw: bool = False) -> None:
+            shown.append(None if raw else result.rows())
 
     def display(result: Any, display_id: bool) -> Handle:
-        shown.append(result.changes)
+        shown.append(result.rows())
         return Handle()
 
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
-    numbers = "CREATE TABLE t (n INT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000');"
-    flowrun.sql(f"{numbers} SELECT n FROM t", within="900ms")
-    assert len(shown) > 1
-    assert shown == sorted(shown)
+    return shown
+
+
+Shown = list[list[tuple[Any, ...]] | None]
+NUMBERS = "CREATE TABLE t (n INT) WITH ('connector' = 'datagen', 'rows-per-second' = '1000');"
+
+
+def test_a_notebook_shows_rows_while_they_come(cell: Shown) -> None:
+    flowrun.sql(f"{NUMBERS} SELECT n FROM t", within="900ms")
+    *tables, last = cell
+    assert len(tables) > 1
+    assert [len(t or ()) for t in tables] == sorted(len(t or ()) for t in tables)
+    assert last is None, "the cell shows what it is given"
+
+
+def test_what_a_cell_is_given_is_shown_once(cell: Shown) -> None:
+    """By the cell itself. The rows of queries before it nobody else would show."""
+    result = flowrun.sql("SELECT 1 AS a; SELECT 2 AS b")
+    assert result is not None
+    assert result.rows() == [(2,)]
+    assert cell == [[(1,)]]
+
+
+def test_a_notebook_shows_the_rows_of_a_pipeline_at_its_end(cell: Shown, pipeline: str) -> None:
+    flowrun.pipeline(pipeline).run()
+    assert cell[-1] == [(2, 2.5)]
+
+
+def test_the_rows_of_the_last_query_are_given_also_before_an_insert() -> None:
+    result = flowrun.sql(
+        "CREATE TABLE hole (n INT) WITH ('connector' = 'blackhole'); SELECT 1 AS a; INSERT INTO hole VALUES (2)"
+    )
+    assert result is not None
+    assert result.rows() == [(1,)]
