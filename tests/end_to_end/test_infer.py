@@ -173,6 +173,22 @@ def test_what_cannot_be_read(flowrun: Command, name: str, text: str, said: str) 
     assert done.out == ""
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_a_folder_with_something_beside_the_data(flowrun: Command, name: str) -> None:
+    Path("days").mkdir()
+    Path("days/README.txt").write_text("What is here.")
+    line = b'{"n": 1}\n'
+    Path("days", name).write_bytes(gzip.compress(line) if name.endswith("gz") else line)
+    done = flowrun("infer", "days")
+    assert done.code == 2
+    assert "days/README.txt is no file of format 'json', as others in 'days' are" in done.err
+    named = f"days/*{name.removeprefix('a')}"
+    assert f"hint: name the files with data: flowrun infer '{named}'" in done.err
+    done = flowrun("infer", named)
+    assert done.code == 0, done.err
+    assert "n: BIGINT" in done.out
+
+
 def test_bytes_that_are_no_text(flowrun: Command) -> None:
     Path("a.json").write_bytes(b'{"a": "\xff"}\n')
     done = flowrun("infer", "a.json")

@@ -81,6 +81,10 @@ def sample_files(asked: Asked) -> Sample:
             rows, of_format, schema = _first_rows(filesystem, file, form, each, asked)
         except OSError as error:
             raise open_error(file.path, error) from error
+        except PipelineError as error:
+            if asked.form is None and _format_by_name(file.path) != form:
+                raise _other_kind(path, file.path, form, found) from error
+            raise
         folders = dict(_partitions(file.path, base))
         parts.append(tuple({**r, **{n: folders.get(n) for n in names}} for r in rows))
     if names:
@@ -135,10 +139,9 @@ def _looked_at(looked: int, there: int) -> str:
 
 def _format_of(path: str, files: Sequence[FoundFile], filesystem: pafs.FileSystem) -> str:
     for file in files:
-        suffixes = PurePosixPath(file.path).suffixes
-        for suffix in reversed(suffixes):
-            if suffix.lower() in _FORMATS:
-                return _FORMATS[suffix.lower()]
+        named = _format_by_name(file.path)
+        if named is not None:
+            return named
     try:
         with filesystem.open_input_stream(files[0].path, compression=compression_of(files[0].path)) as stream:
             head: bytes = stream.read(8)
@@ -151,6 +154,23 @@ def _format_of(path: str, files: Sequence[FoundFile], filesystem: pafs.FileSyste
         f"'{path}': neither the names of the files nor their first bytes tell their format",
         f"give it: --format {'|'.join(FORMATS)}",
     )
+
+
+def _format_by_name(path: str) -> str | None:
+    """The format that a file's name tells; None: it tells none."""
+    suffixes = reversed(PurePosixPath(path).suffixes)
+    return next((_FORMATS[s.lower()] for s in suffixes if s.lower() in _FORMATS), None)
+
+
+def _other_kind(path: str, other: str, form: str, files: Sequence[FoundFile]) -> PipelineError:
+    """The error of a file that lies among files with data, a README say."""
+    data = next((file.path for file in files if _format_by_name(file.path) == form), None)
+    hint = "name the files with data, or give their format with --format"
+    if data is not None:
+        suffixes = "".join(PurePosixPath(data).suffixes[-2 if compression_of(data) else -1 :])
+        below = "" if PurePosixPath(data).parent.name == PurePosixPath(path).name else "**/"
+        hint = f"name the files with data: flowrun infer '{path.rstrip('/')}/{below}*{suffixes}'"
+    return PipelineError.of(f"{other} is no file of format '{form}', as others in '{path}' are", hint)
 
 
 def _first_rows(
