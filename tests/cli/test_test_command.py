@@ -538,6 +538,10 @@ tests:
             HEAD + "- {name: a, given: {orders: []}, expect: {totals: {rows: [], tolerance: -1}}}",
             "3:73: error: 'tolerance' must be at least 0, got -1",
         ),
+        (
+            "pipeline: p.sql\nvariables: {DYA: 1}\ntests:\n- {name: a, given: {orders: []}, late: 0}",
+            "p.test.yaml:1:11: error: the pipeline does not use the variable 'DYA'",
+        ),
         ("pipeline: .\ntests:\n- {name: a, given: {orders: []}, late: 1}", "p.test.yaml:1:11: error: cannot read '.'"),
         (
             "pipeline: p.py\ntests:\n- {name: a, given: {orders: []}, late: 1}",

@@ -17,6 +17,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, Location, PipelineError
 from flowrun.frontend.pipeline import load_pipeline
 from flowrun.frontend.pipeline_tests.declaration import AS_WRITTEN, RESCALED, ROW_BY_ROW
+from flowrun.frontend.references import unused_variable
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph_generator import build_stream_graph
@@ -104,6 +105,7 @@ class Subject:
             compiled = compile_pipeline(path, variables, {**overrides, "settings.embedded_mode": "streaming"}, {})
             if not compiled.runs:
                 raise PipelineError.of(f"'{path}' has no sink: nothing comes out that could be tested")
+            _check_variables(variables, compiled.warnings)
             whole = _batch_as_stream(path, variables, overrides) if compiled.is_batch else compiled.optimised
         plan = replacements.apply(whole)
         with allowing_missing():
@@ -157,6 +159,14 @@ class Subject:
                 id(s): GivenSource.in_place_of(source_of(s), self.tables[s.table.name]) for s in _scans(plan)
             }
         return build_job_graph(build_stream_graph(plan.name, lower(plan, given), graph_settings(plan.settings)))
+
+
+def _check_variables(variables: Mapping[str, str], warnings: Sequence[Diagnostic]) -> None:
+    """Raise PipelineError: a test gives a variable that the pipeline does not use, which would run with another value then."""
+    unused = [n for n in variables if any(w.message.startswith(unused_variable(n)) for w in warnings)]
+    if unused:
+        hint = "leave it out, or correct its name: ${NAME} in the pipeline is filled"
+        raise PipelineError([Diagnostic(f"the pipeline does not use the variable '{n}'", hint=hint) for n in unused])
 
 
 def _batch_as_stream(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> Plan:
