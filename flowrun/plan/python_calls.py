@@ -17,6 +17,8 @@ from flowrun.plan.evaluated_rows import EvaluatedRows
 from flowrun.plan.expressions import PythonCall
 
 PythonKernel: TypeAlias = Callable[[Sequence[pa.Array], EvaluatedRows], pa.Array]
+_FAILURES = (Exception, SystemExit)
+"""What a function may raise: one that calls `sys.exit` ends the job as any other does that fails."""
 _HANDLE = "handle such input in the function, or drop it with a filter before"
 
 
@@ -48,7 +50,7 @@ def _row_by_row(function: Callable[..., Any], expression: PythonCall, intake: In
                 values.append(function(*row))  # noqa: PERF401 - the row that failed is the next one
         except FlowrunError:
             raise
-        except Exception as error:
+        except _FAILURES as error:
             place = len(values)
             shown = _given(intake, arguments, evaluated, place)
             hint = _null_hint(intake, arguments, place) or _HANDLE
@@ -85,7 +87,7 @@ def _vectorised(function: Callable[..., Any], expression: PythonCall, intake: In
     def kernel(arguments: Sequence[pa.Array], evaluated: EvaluatedRows) -> pa.Array:
         try:
             return called(arguments, evaluated.rows)
-        except Exception as error:
+        except _FAILURES as error:
             if isinstance(error, FlowrunError) and not error.message.startswith(what):
                 raise  # what the function itself says so needs no other words
             row, cause = _first_failure(called, arguments, evaluated.rows, error)
@@ -95,14 +97,17 @@ def _vectorised(function: Callable[..., Any], expression: PythonCall, intake: In
 
 
 def _first_failure(
-    called: Callable[[Sequence[pa.Array], int], pa.Array], arguments: Sequence[pa.Array], rows: int, error: Exception
-) -> tuple[int | None, Exception]:
+    called: Callable[[Sequence[pa.Array], int], pa.Array],
+    arguments: Sequence[pa.Array],
+    rows: int,
+    error: BaseException,
+) -> tuple[int | None, BaseException]:
     """The first row that fails alone, with its own error, by halving; (None, `error`) if none does."""
 
-    def failure(start: int, length: int) -> Exception | None:
+    def failure(start: int, length: int) -> BaseException | None:
         try:
             called([a.slice(start, length) for a in arguments], length)
-        except Exception as caught:
+        except _FAILURES as caught:
             return caught
         return None
 
@@ -123,7 +128,7 @@ def _batch_failure(
     arguments: Sequence[pa.Array],
     evaluated: EvaluatedRows,
     row: int | None,
-    error: Exception,
+    error: BaseException,
 ) -> DataError:
     """What says that a vectorised function failed: on which row, or if no row fails alone, on which rows."""
     if isinstance(error, DataError):

@@ -215,6 +215,21 @@ def never_alone(a: pa.Array) -> pa.Array:
     return a
 
 
+def exits(a: int) -> int:
+    return a if a < 2 else sys.exit("no more")
+
+
+def column_exits(a: pa.Array) -> pa.Array:
+    return a if 2 not in a.to_pylist() else sys.exit("no more")
+
+
+@pytest.mark.parametrize("name", ["exits", "column_exits"])
+def test_a_function_that_ends_the_process_fails_at_its_row(name: str) -> None:
+    with pytest.raises(DataError, match=f"function {name} failed: SystemExit: no more at .*; it was given") as raised:
+        values(call(name, BIGINT, vectorised=name == "column_exits"), [1, 2, 3])
+    assert raised.value.row == 1
+
+
 def with_null(card: str) -> str:
     return card[-4:]
 
