@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from flowrun.connectors.delta.table import DeltaFolder, client, delta_arrow, first_line
+from flowrun.connectors.delta.table import DeltaFolder, client, delta_arrow, in_one_line
 from flowrun.connectors.lake.changes import OPERATION, read_changes
 from flowrun.connectors.lake.committables import Handed
 from flowrun.connectors.lake.committer import ConflictError
@@ -147,10 +147,10 @@ class DeltaVersion:
         try:
             act()
         except errors.CommitFailedError as error:
-            raise ConflictError(first_line(error)) from error
+            raise ConflictError(in_one_line(error)) from error
         except Exception as error:
             raise ConnectorError(
-                f"the Delta table at {self._folder.location.path.text} cannot be committed to: {first_line(error)}",
+                f"the Delta table at {self._folder.location.path.text} cannot be committed to: {in_one_line(error)}",
                 retryable=True,
             ) from error
 

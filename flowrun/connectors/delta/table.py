@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import ConnectorError, SetupError
 
 CLIENT = ClientLibrary("delta", ("deltalake",))
+
+_CAUSE = re.compile(r"\s*(?:\x1b\[\d*m)*↳(?:\x1b\[\d*m)*\s*")
+_LONGEST_MESSAGE = 600
 
 _CHECKED_BY_WRITERS = ("delta.generationExpression", "delta.identity.start", "delta.invariants")
 """Metadata of columns that writers have to compute or check."""
@@ -58,11 +62,11 @@ class DeltaLocation:
         except Exception as error:
             if version is not None and self._newest() is not None:
                 raise SetupError(
-                    f"version {version} of the Delta table at {self.path.text} does not exist, or is gone: {first_line(error)}",
+                    f"version {version} of the Delta table at {self.path.text} does not exist, or is gone: {in_one_line(error)}",
                     hint=f"its newest version is {self._newest()}; old ones are removed as the table is cleaned up",
                 ) from error
             raise ConnectorError(
-                f"the Delta table at {self.path.text} cannot be opened: {first_line(error)}", retryable=True
+                f"the Delta table at {self.path.text} cannot be opened: {in_one_line(error)}", retryable=True
             ) from error
         return DeltaFolder(self, table)
 
@@ -96,7 +100,7 @@ class DeltaLocation:
         except Exception as error:
             if self._newest() is None:  # else another subtask was faster
                 raise ConnectorError(
-                    f"a Delta table at {self.path.text} cannot be created: {first_line(error)}", retryable=True
+                    f"a Delta table at {self.path.text} cannot be created: {in_one_line(error)}", retryable=True
                 ) from error
 
 
@@ -232,9 +236,15 @@ def location_of(options: Options) -> DeltaLocation:
     return DeltaLocation(TablePath(options.text("table-path")), tuple(sorted((k, str(v)) for k, v in given.items())))
 
 
-def first_line(error: BaseException) -> str:
-    """The message of an error of the client library, without what it says of its inside."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def in_one_line(error: BaseException) -> str:
+    r"""The message of an error of the client library: its first line, with the causes that are drawn below it.
+
+    >>> in_one_line(OSError("S3 error\n  \x1b[31m↳\x1b[0m GET failed\n   \x1b[31m↳\x1b[0m Connection refused\n"))
+    'S3 error: GET failed: Connection refused'
+    """
+    first, *others = str(error).splitlines() or [type(error).__name__]
+    causes = [_CAUSE.sub("", line) for line in others if _CAUSE.match(line)]
+    return ": ".join([first, *causes])[:_LONGEST_MESSAGE]
 
 
 def _named(columns: tuple[str, ...]) -> str:
