@@ -147,6 +147,29 @@ def test_what_is_broken_is_said_by_each_command(flowrun: Command, name: str) -> 
         is_said_once(done.err, said)
 
 
+CALLED = """\
+name: orders
+sources: {orders: {connector: filesystem, path: orders.json, format: json, schema: {id: BIGINT, amount: DOUBLE}}}
+functions: {TWICE: "prices:twice"}
+steps:
+  priced: {from: orders, filter: Twice(amount) > 1, select: [id, "1 + TWICE(amount) AS amount"]}
+sinks:
+  out: {from: priced, connector: filesystem, path: out, format: json}
+"""
+
+
+def test_a_function_that_is_wrong_is_said_where_it_is_declared_and_not_where_it_is_called(flowrun: Command) -> None:
+    Path("prices.py").write_text("def twice(x): return 2 * x\n")
+    Path("orders.yaml").write_text(CALLED)
+    done = flowrun("validate", "orders.yaml")
+    assert done.code == 2
+    is_said_once(done.err, "orders.yaml:3:20: error: 'prices:twice': the type of its result is not known")
+    Path("orders.yaml").write_text(CALLED.replace("[id, ", "[di, "))
+    said = flowrun("validate", "orders.yaml").err
+    assert said.count("error:") == 2
+    assert "column 'di' does not exist" in said
+
+
 @pytest.mark.parametrize("name", BROKEN_TESTS)
 def test_what_is_wrong_with_tests_is_said(flowrun: Command, name: str) -> None:
     edit, said = BROKEN_TESTS[name]

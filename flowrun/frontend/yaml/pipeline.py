@@ -182,15 +182,15 @@ class _Builder:
                 first.setdefault(uid.text, uid.location)
 
 
-def read_functions(document: Section, scope: FunctionScope, diagnostics: Diagnostics) -> dict[str, UserFunction]:
-    """The functions by name in upper case; those that are wrong are reported and left out.
+def read_functions(document: Section, scope: FunctionScope, diagnostics: Diagnostics) -> dict[str, UserFunction | None]:
+    """The functions by name in upper case; None for those that are wrong, which are reported.
 
     Args:
         document: the whole.
         scope: where they may come from.
         diagnostics: receives every problem.
     """
-    found: dict[str, UserFunction] = {}
+    found: dict[str, UserFunction | None] = {}
     for name, named in document.named("functions").items():
         if not isinstance(named.value, YamlScalar):
             continue
@@ -201,5 +201,6 @@ def read_functions(document: Section, scope: FunctionScope, diagnostics: Diagnos
         try:
             found[name.upper()] = function_called(name, named.value.text, scope)
         except ExpressionError as error:
+            found[name.upper()] = None
             diagnostics.error(error.message, named.value.location, hint=error.hint)
     return found

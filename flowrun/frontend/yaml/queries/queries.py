@@ -143,11 +143,17 @@ class StepQuery:
 
 
 class QueryReader:
-    """Binds composed SQL. `functions` are the user's own, by name in upper case."""
+    """Binds composed SQL.
 
-    def __init__(self, diagnostics: Diagnostics, functions: Mapping[str, UserFunction]) -> None:
+    Args:
+        diagnostics: receives every problem.
+        functions: the user's own, by name in upper case; None: it is declared, but wrong, which has been reported.
+    """
+
+    def __init__(self, diagnostics: Diagnostics, functions: Mapping[str, UserFunction | None]) -> None:
         self._diagnostics = diagnostics
-        self._functions = dict(functions)
+        self._functions = {name: function for name, function in functions.items() if function is not None}
+        self._wrong = functions.keys() - self._functions.keys()
 
     def rows(self, query: StepQuery, *, named: bool = True) -> PlanNode | None:
         """The rows of a query under the names that it gives them; None if it is wrong, which is reported.
@@ -186,6 +192,9 @@ class QueryReader:
     def report(self, query: StepQuery, errors: Iterable[ExpressionError]) -> None:
         """Report what is wrong with a query, in the words and at the places of the document."""
         for error in errors:
+            place = query.sql.text[error.offset : error.offset + error.length]
+            if place.partition("(")[0].strip().upper() in self._wrong:
+                continue  # that it calls a function which is wrong has been said where that is declared
             one = error if query.input is None else in_step(error, query.input)
             at = query.sql.locate(one.offset, one.offset + max(1, one.length))
             self._diagnostics.error(one.message, at, hint=one.hint)
