@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TypeVar, cast
 
 from flowrun.core.record import record
-from flowrun.core.units import parse_duration_ms, parse_memory_bytes
+from flowrun.core.units import flink_duration_ms, parse_memory_bytes
 from flowrun.errors import OptionError, did_you_mean
 
 OptionValue = str | int | float | bool | None
@@ -101,7 +101,7 @@ class Option:
                     raise ValueError(text)
                 return text.lower() == "true"
             case OptionType.DURATION:
-                return parse_duration_ms(text)
+                return flink_duration_ms(text)
             case OptionType.MEMORY:
                 return parse_memory_bytes(text)
             case OptionType.ENUM:

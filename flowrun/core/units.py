@@ -49,6 +49,19 @@ def parse_duration_ms(text: str) -> int:
     return round(total)
 
 
+def flink_duration_ms(text: str) -> int:
+    """A duration as Apache Flink's options have it: a number without a unit is milliseconds.
+
+    Raises:
+        ValueError: not a duration; says the forms that are.
+
+    >>> flink_duration_ms("1500"), flink_duration_ms("2 min")
+    (1500, 120000)
+    """
+    stripped = text.strip()
+    return parse_duration_ms(f"{stripped}ms" if stripped.isdecimal() else stripped)
+
+
 def format_duration(ms: int) -> str:
     """The shortest exact spelling of a duration.
 

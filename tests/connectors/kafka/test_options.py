@@ -72,6 +72,12 @@ def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> Non
         source(ROWS, options)
 
 
+@pytest.mark.parametrize(("given", "ms"), [("60000", 60_000), (60_000, 60_000), ("1 min", 60_000), ("0", None)])
+def test_a_duration_without_a_unit_is_milliseconds_as_in_flink(given: object, ms: int | None) -> None:
+    made = source(ROWS, {**EARLIEST, "scan.topic-partition-discovery.interval": given})
+    assert made.scan.discovery_interval_ms == ms
+
+
 @pytest.mark.parametrize("format", ["jsn", "parquet", "debezium-json"])
 def test_a_wrong_format_of_keys_is_said_of_the_key(format: str) -> None:
     with pytest.raises(OptionError) as raised:

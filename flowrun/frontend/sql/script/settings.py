@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from flowrun.core.record import record
+from flowrun.core.units import flink_duration_ms
 from flowrun.errors import near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.settings.declaration import SETTINGS
 from flowrun.frontend.settings.reading import read_settings
 from flowrun.frontend.shared_parts import merged_settings
 from flowrun.frontend.sql.script.statements import OptionSyntax
-from flowrun.frontend.sql.script.table_options import flink_duration_ms
 from flowrun.frontend.sql.script.text import ScriptText
 from flowrun.frontend.sql.spans import error_at
 from flowrun.frontend.trees.checking import check_document

@@ -8,7 +8,7 @@ from dataclasses import field
 from flowrun.core.record import record
 from flowrun.core.row_errors import LetterLimit, OnError
 from flowrun.core.semantics import WatermarkEmit
-from flowrun.core.units import parse_duration_ms
+from flowrun.core.units import flink_duration_ms
 from flowrun.errors import ExpressionError, OptionError
 from flowrun.frontend.sql.script.statements import OptionSyntax
 from flowrun.frontend.sql.script.text import ScriptText
@@ -98,19 +98,6 @@ def read_options(options: Iterable[OptionSyntax], script: ScriptText, problems: 
         letter_limit=_letter_limit(texts, places, problems),
         without_effect=tuple(k for k in texts if k.startswith(_WITHOUT_EFFECT)),
     )
-
-
-def flink_duration_ms(text: str) -> int:
-    """A duration as Flink's options have it: a number without a unit is milliseconds.
-
-    Raises:
-        ValueError: not a duration; says the forms that are.
-
-    >>> flink_duration_ms("1500"), flink_duration_ms("2 min")
-    (1500, 120000)
-    """
-    stripped = text.strip()
-    return int(stripped) if stripped.isdecimal() else parse_duration_ms(stripped)
 
 
 def _duration(texts: Mapping[str, str], places: Mapping[str, Span], problems: list[ExpressionError]) -> int | None:
