@@ -22,6 +22,7 @@ class CsvEncoder:
     def __init__(self, schema: Schema, settings: CsvSettings) -> None:
         self._schema = schema
         self._settings = settings
+        self._null = settings.null_literal or ""
         special = settings.delimiter + (settings.quote or "") + (settings.escape or "") + "\r\n"
         self._codes = [ord(c) for c in special + ("#" if settings.comments else "")]
         self._special = "[" + re.escape(special) + "]" + ("|^#" if settings.comments else "")
@@ -72,19 +73,19 @@ class CsvEncoder:
 
     def _field(self, column: pa.Array, source: DataType) -> pa.Array:
         text = self._text(column, source)
-        return pc.fill_null(self._quoted(text), self._settings.null_literal or "")
+        return pc.fill_null(self._quoted(text), self._null)
 
     def _text(self, column: pa.Array, source: DataType) -> pa.Array:
         between = self._settings.element_delimiter
         match source.root:
             case TypeRoot.ARRAY:
-                texts = pc.fill_null(self._text(column.values, source.children[0]), "")
+                texts = pc.fill_null(self._text(column.values, source.children[0]), self._null)
                 lists = pa.ListArray.from_arrays(pa.array(column.offsets.to_numpy()), texts)
                 joined = pc.binary_join(lists, between)
                 return pc.if_else(column.is_valid(), joined, pa.scalar(None, pa.string()))
             case TypeRoot.ROW:
                 texts = [
-                    pc.fill_null(self._text(child, kind), "")
+                    pc.fill_null(self._text(child, kind), self._null)
                     for child, kind in zip(column.flatten(), source.children, strict=True)
                 ]
                 joined = pc.binary_join_element_wise(*texts, between)

@@ -75,6 +75,16 @@ def test_encoded_rows_read_back_equal(written: list[tuple[str | None, ...]], del
     assert parse(text, **options)[0] == written
 
 
+def test_nulls_within_lists_and_rows_read_back_equal() -> None:
+    schema = Schema.of(texts=array(STRING), numbers=array(BIGINT), r=row(("x", BIGINT), ("y", STRING)))
+    written = [(["a", None, ""], [1, None], {"x": None, "y": None}), (["b", None], None, {"x": 1, "y": ""})]
+    options = {"csv__null_literal": "NULL"}
+    batch = pa.RecordBatch.from_pylist([dict(zip(schema.names, w, strict=True)) for w in written], schema=schema.arrow)
+    text = bytes(encoder("csv", schema, **options).encode(batch)).decode()
+    assert text == "a;NULL;,1;NULL,NULL;NULL\nb;NULL,NULL,1;\n"
+    assert parse(text, schema, **options)[0] == written
+
+
 def test_values() -> None:
     schema = Schema.of(i=BIGINT, s=STRING, d=decimal(6, 2), f=DOUBLE)
     assert parse('1,x,1.005,1e3\n"2","a,""b""",,\n\n,,,\n', schema)[0] == [
