@@ -6,6 +6,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+NOT_ASYNC = "write def, not async def; an AsyncFunction (flowrun.api.async_function) has many questions under way"
+"""What to do about a function that is asynchronous."""
+
+
+def is_asynchronous(called: object) -> bool:
+    """Whether a call gives what has to be waited for: of an `async def`, or an object whose `__call__` is one."""
+    functions = (called, getattr(called, "__call__", None))  # noqa: B004 - the method itself is looked at
+    return any(inspect.iscoroutinefunction(f) or inspect.isasyncgenfunction(f) for f in functions)
+
 
 def why_not_called(called: Callable[..., Any], *, gives_rows: bool) -> tuple[str, str] | None:
     """Why a function cannot be called with a value an argument, and what to do; None: it can.
@@ -21,9 +30,8 @@ def why_not_called(called: Callable[..., Any], *, gives_rows: bool) -> tuple[str
     "<lambda> takes 'unit' by name only, and arguments go by position"
     """
     name = getattr(called, "__name__", type(called).__name__)
-    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
-        hint = "write def, not async def; an AsyncFunction (flowrun.api.async_function) has many questions under way"
-        return f"{name} is asynchronous, and nothing waits for what it gives", hint
+    if is_asynchronous(called):
+        return f"{name} is asynchronous, and nothing waits for what it gives", NOT_ASYNC
     if inspect.isgeneratorfunction(called) and not gives_rows:
         return (
             f"{name} yields, and one value is expected of it",

@@ -18,6 +18,7 @@ from typing import Any
 
 from flowrun.core.optional_pandas import allow_pandas
 from flowrun.errors import PipelineError, did_you_mean
+from flowrun.operators.callable_functions import NOT_ASYNC, is_asynchronous
 
 _OF_LIBRARIES = (".pyx", ".pxi")
 """Ends of the names of files that compiled libraries were made of."""
@@ -52,6 +53,8 @@ def load_function(reference: str, search_path: Sequence[str] = (), *, context: b
             f"'{reference}' is {_article(type(target).__name__)}, not a function",
             "name a function, a class whose instances can be called, or an object with __call__",
         )
+    if is_asynchronous(target):
+        raise PipelineError.of(f"'{reference}' is asynchronous, and nothing waits for what it gives", NOT_ASYNC)
     _check_signature(target, reference, context=context)
     return target
 
