@@ -120,26 +120,46 @@ class MessageProducer:
             self.check()
 
     def _send_together(self, topic: str, messages: list[dict[str, Any]]) -> None:
-        if self.client.produce_batch(topic, messages) == len(messages):
-            return
-        failed = next(m for m in messages if "_error" in m)
-        raise self._failure(failed["_error"], topic, failed.get("partition", -1))
+        full = library().KafkaError._QUEUE_FULL
+        while self.client.produce_batch(topic, messages) < len(messages):
+            messages = [m for m in messages if "_error" in m]  # where the queue is full, all that follow
+            refused = next((m for m in messages if m["_error"].code() != full), None)
+            if refused is not None:
+                raise self._failure(refused["_error"], topic, refused.get("partition"))
+            self._wait_for_queue(messages[0].pop("_error"), topic)
+            for message in messages[1:]:
+                del message["_error"]
 
     def _send_one_by_one(self, chunk: pa.RecordBatch) -> None:
-        produce, kafka = self.client.produce, library()
         columns = [chunk.column(n).to_pylist() for n in ("topic", "partition", "key", "value", "timestamp", "headers")]
         for topic, partition, key, value, timestamp, headers in zip(*columns, strict=True):
+            self._send_one(
+                topic or self._topic,
+                value,
+                key,
+                -1 if partition is None else partition,
+                timestamp=timestamp or 0,
+                headers=headers,
+            )
+
+    def _send_one(self, topic: str, *parts: Any, **more: Any) -> None:
+        kafka = library()
+        while True:
             try:
-                produce(
-                    topic or self._topic,
-                    value,
-                    key,
-                    -1 if partition is None else partition,
-                    timestamp=timestamp or 0,
-                    headers=headers,
-                )
+                self.client.produce(topic, *parts, **more)
+            except BufferError:
+                self._wait_for_queue(kafka.KafkaError(kafka.KafkaError._QUEUE_FULL), topic)
             except kafka.KafkaException as error:
-                raise self._failure(error.args[0], topic or self._topic, -1) from error
+                raise self._failure(error.args[0], topic, None) from error
+            else:
+                return
+
+    def _wait_for_queue(self, error: Any, topic: str) -> None:
+        """Wait for room in the queue of the client, which the user may have made small. Raises as `send`, also if the queue is empty."""
+        if not len(self.client):
+            raise self._failure(error, topic, None)
+        self.client.poll(_POLL_S)
+        self.check()
 
     def flush(self) -> None:
         """Wait until all messages are acknowledged.
@@ -186,6 +206,11 @@ class MessageProducer:
             )
         if error.code() in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
             return ConnectorError(f"{place} does not exist: {error.str()}", hint="create it first")
+        if error.code() == kinds._QUEUE_FULL:
+            return DataError(
+                f"{place}: a message is larger than the queue of the client",
+                hint="raise 'properties.queue.buffering.max.kbytes'",
+            )
         retryable = error.retriable() or error.code() in (kinds._MSG_TIMED_OUT, kinds._TIMED_OUT, kinds._TRANSPORT)
         return ConnectorError(f"{place}: a message could not be delivered: {error.str()}", retryable=retryable)
 

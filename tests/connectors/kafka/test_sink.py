@@ -136,6 +136,32 @@ def test_times_alone_are_written(kafka: KafkaBroker, tmp_path: Path, guarantee: 
     assert second.timestamp()[1] > 1_704_067_200_000
 
 
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_small_queue_of_the_client_is_waited_for(kafka: KafkaBroker, timed: bool) -> None:
+    topic = kafka.create_topic(1)
+    schema = Schema((Field("id", t.BIGINT), Field("ts", t.timestamp_ltz(3))))
+    options = {"properties.queue.buffering.max.messages": 50}
+    made = writing(kafka, topic, schema, options, written_metadata={"ts": "timestamp"})
+    moment = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC) if timed else None
+    writer = made.create_writer(writer_context())
+    writer.open()
+    writer.write(batch(schema, [(i, moment) for i in range(1000)]))
+    writer.flush(True)
+    writer.close()
+    assert [json.loads(v)["id"] for v in kafka.values(topic)] == list(range(1000))
+
+
+def test_a_message_that_no_queue_holds_is_said(kafka: KafkaBroker) -> None:
+    topic = kafka.create_topic(1)
+    schema = Schema.of(id=t.BIGINT, text=t.STRING)
+    made = writing(kafka, topic, schema, {"properties.queue.buffering.max.kbytes": 1})
+    writer = made.create_writer(writer_context())
+    writer.open()
+    with pytest.raises(DataError, match="larger than the queue of the client"):
+        writer.write(batch(schema, [(1, "x" * 2000)]))
+    writer.close()
+
+
 def test_a_row_may_name_any_topic_that_the_pattern_matches(kafka: KafkaBroker) -> None:
     topic = kafka.create_topic(1)
     schema = Schema((Field("id", t.BIGINT), Field("topic", t.STRING)))
