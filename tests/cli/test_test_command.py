@@ -107,6 +107,12 @@ def test_late_rows_that_nobody_expects_are_named(tell: Tell) -> None:
     assert "2 rows dropped as late expected, but dropped: 1 by " in result.output
 
 
+def test_late_rows_of_a_step_that_is_not_there(tell: Tell) -> None:
+    result = tell(HEAD + "- {name: a, given: {orders: []}, late: {minute: 0}}")
+    assert result.code == 1
+    assert "3:40: no step 'minute' could drop late rows; did you mean " in result.output
+
+
 def test_changes_are_compared_one_by_one(tell: Tell) -> None:
     story = """
   - name: changes

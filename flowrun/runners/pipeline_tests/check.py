@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
-from flowrun.errors import Location
+from flowrun.errors import Location, did_you_mean
 from flowrun.frontend.pipeline_tests.declaration import AS_WRITTEN, RESCALED, RESTORED, ROW_BY_ROW, SPARK
 from flowrun.frontend.pipeline_tests.document import Expected, Late, Look, PipelineTest
 from flowrun.graph.explain.drawing import counted
@@ -106,11 +106,11 @@ def _against_expectations(bound: BoundTest, outcome: Outcome) -> list[Failure]:
     for look, seen in zip(looks, outcome.looks, strict=False):  # a job that fails does not come to all of them
         for expected in look.expected:
             failures += _of_sink(bound.expected[id(expected)], seen, so_far=True)
-        failures += _of_late(look.late, seen)
+        failures += _of_late(look.late, seen, outcome.rows)
     at_end = outcome.looks[-1]
     for expected in test.expected:
         failures += _of_sink(bound.expected[id(expected)], at_end, so_far=False)
-    return failures + _of_late(test.late, at_end)
+    return failures + _of_late(test.late, at_end, outcome.rows)
 
 
 def _of_error(test: PipelineTest, outcome: Outcome) -> Failure | None:
@@ -168,9 +168,14 @@ def _of_sink(rows: ExpectedRows, seen: Seen, *, so_far: bool) -> list[Failure]:
     return [Failure(f"sink '{sink.name}' {what}", rows.expected.location, AS_WRITTEN, differs, sink.location)]
 
 
-def _of_late(late: Late | None, seen: Seen) -> list[Failure]:
+def _of_late(late: Late | None, seen: Seen, operators: Collection[str]) -> list[Failure]:
+    """Late rows that differ in number, and steps that are none of the pipeline's `operators`."""
     if late is None:
         return []
+    for step in late.counts if isinstance(late.counts, Mapping) else ():
+        if step not in operators:
+            known = did_you_mean(step, [name for name in operators if ": " not in name])
+            return [Failure(f"no step '{step}' could drop late rows; {known}", late.location)]
     shown = ", ".join(f"{n} by '{step}'" for step, n in sorted(seen.late.items())) or "none"
     total = sum(seen.late.values())
     if isinstance(late.counts, int):
