@@ -197,6 +197,22 @@ def strings_from_matrix(matrix: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Strin
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(matrix)))
 
 
+def directly(text: pa.Array, target: pa.DataType) -> pa.Array | None:
+    """Arrow's own parse of text that needs no help, which is most text; None if some value does."""
+    try:
+        # Arrow goes on after a failure and pays for each one: a few values tell whether there will be many
+        pc.cast(text.slice(0, 64), target)
+        return pc.cast(text, target)
+    except pa.ArrowInvalid:
+        return None
+
+
+def text_bytes(text: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of a column of text, all together, or of the column that it is a slice of; without a copy."""
+    data = text.buffers()[2]
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
 def with_nulls_of(values: pa.Array, source: pa.Array) -> pa.Array:
     """`values` with NULL wherever `source` is NULL."""
     if not source.null_count:

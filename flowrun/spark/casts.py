@@ -12,10 +12,11 @@ from flowrun.functions.casts.casts import is_fallible, is_relabelling
 from flowrun.functions.coercion import castable
 from flowrun.functions.numbers.spark_texts import approximate_text
 from flowrun.functions.spark_text import floor_div, is_counted, micros_text, quote_text, quoted, spark_type
+from flowrun.functions.times.spark_texts import read_date, read_time, read_timestamp
 from flowrun.spark.frame import NotNative
 
-_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*"
-_DAY = r"\d{4}-\d{1,2}-\d{1,2}"
+_SPACE = r"[\x{0}-\x{20}]*"
+"""What Java's `String.trim` takes away."""
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _PER_DAY_NS = 86_400_000_000_000
 _GREATEST_FLOAT = "3.4028235677973362E38D"
@@ -92,38 +93,45 @@ def _double_to_float(text: str, given: DataType, wanted: DataType, safe: bool) -
 
 
 def _text_to(pattern: str, text: str, given: DataType, wanted: DataType, safe: bool) -> str:
-    whole = quote_text(rf"\A{_SPACE}{pattern}{_SPACE}\z")
+    whole = quote_text(rf"\A{pattern}\z")
     return _cast(f"regexp_extract({text}, {whole}, 1)", wanted, safe)
+
+
+def _text_to_integer(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
+    no_digit_before = quote_text(r"\A *[+-]?\.\d* *\z")
+    number = _text_to(r" *([+-]?\d+)(?:\.\d*)? *", text, given, wanted, safe)
+    return f"CASE WHEN {text} RLIKE {no_digit_before} THEN CAST(0 AS {spark_type(wanted)}) ELSE {number} END"
+
+
+def _text_to_date(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
+    return read_date(text, safe=safe)
 
 
 def _text_to_clock(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
     if is_counted(wanted):
         raise NotNative("Spark's times have no nanoseconds")
-    digits = wanted.precision or 0
-    clock = r"\d{1,2}:\d{1,2}(?::\d{1,2}" + (rf"(?:\.\d{{1,{digits}}})?)?" if digits else ")?")
-    rest = rf"(?:(?<=\.\d{{{digits}}})\d{{0,{9 - digits}}})?" if digits else r"(?:(?<=:\d{1,2}:\d{1,2})\.\d{1,9})?"
-    if wanted.root is TypeRoot.TIME:
-        return _text_to(f"({clock}){rest}", text, given, wanted, safe)
-    zone = r"(?:Z|\+00:00)?" if wanted.root is TypeRoot.TIMESTAMP_LTZ else ""
-    return _text_to(f"({_DAY}(?:[ T]{clock})?){rest}{zone}", text, given, wanted, safe)
+    read = read_time if wanted.root is TypeRoot.TIME else read_timestamp
+    return read(text, wanted.precision or 0, spark_type(wanted), safe=safe)
 
 
 def _text_to_binary(text: str, given: DataType, wanted: DataType, safe: bool) -> str:
     return _binary(f"CAST({text} AS BINARY)", DataType(TypeRoot.VARBINARY), wanted, safe)
 
 
-_INTEGER = partial(_text_to, r"([+-]?\d+)(?:\.\d*)?")
-_APPROXIMATE = partial(_text_to, rf"([+-]?(?:{_NUMBER}(?:[eE][+-]?\d+)?|Infinity)|NaN)")
+_APPROXIMATE = partial(
+    _text_to,
+    rf"{_SPACE}(?:[+-](?=NaN))?((?:[+-]?Infinity|NaN)(?={_SPACE}\z)|[+-]?{_NUMBER}(?:[eE][+-]?\d+)?)[dDfF]?{_SPACE}",
+)
 _FROM_TEXT: dict[TypeRoot, Convert] = {
-    TypeRoot.TINYINT: _INTEGER,
-    TypeRoot.SMALLINT: _INTEGER,
-    TypeRoot.INTEGER: _INTEGER,
-    TypeRoot.BIGINT: _INTEGER,
+    TypeRoot.TINYINT: _text_to_integer,
+    TypeRoot.SMALLINT: _text_to_integer,
+    TypeRoot.INTEGER: _text_to_integer,
+    TypeRoot.BIGINT: _text_to_integer,
     TypeRoot.FLOAT: _APPROXIMATE,
     TypeRoot.DOUBLE: _APPROXIMATE,
-    TypeRoot.DECIMAL: partial(_text_to, rf"([+-]?{_NUMBER}(?:[eE][+-]?\d{{1,3}})?)"),
+    TypeRoot.DECIMAL: partial(_text_to, rf"{_SPACE}([+-]?{_NUMBER}(?:[eE][+-]?\d{{1,3}})?){_SPACE}"),
     TypeRoot.BOOLEAN: partial(_text_to, r"(\S+)"),
-    TypeRoot.DATE: partial(_text_to, rf"({_DAY})(?:[ T][^\n]*)?"),
+    TypeRoot.DATE: _text_to_date,
     TypeRoot.TIME: _text_to_clock,
     TypeRoot.TIMESTAMP: _text_to_clock,
     TypeRoot.TIMESTAMP_LTZ: _text_to_clock,

@@ -13,7 +13,7 @@ from flowrun.core import types as t
 from flowrun.core.type_parser import parse_type
 from flowrun.core.types import BIGINT, BOOLEAN, BYTES, DOUBLE, FLOAT, INT, STRING, TINYINT, decimal, time, timestamp
 from flowrun.errors import DataError
-from flowrun.functions.casts.casts import cast_array, cast_datum, is_fallible
+from flowrun.functions.casts.casts import cast_array, cast_datum, is_fallible, read_array
 
 D = Decimal
 FAILS = object()
@@ -26,20 +26,25 @@ def at(text: str) -> dt.datetime:
 
 CASES = [
     # text to numbers: spaces around are ignored, integers lose their fraction
-    ("STRING", "INT", [" 12 ", "+5", "-7.9", "0012", None], [12, 5, -7, 12, None]),
-    ("STRING", "INT", ["abc", "", "0x1F", "1e3", "2147483648", "99999999999999999999"], [FAILS] * 6),
+    ("STRING", "INT", [" 12 ", "+5", "-7.9", "0012", None, ".", "-.5"], [12, 5, -7, 12, None, 0, 0]),
+    ("STRING", "INT", ["abc", "", "0x1F", "1e3", "2147483648", "99999999999999999999", "\t5\n", "-"], [FAILS] * 8),
     ("STRING", "TINYINT", ["127", "-128", "128"], [127, -128, FAILS]),
     ("STRING", "BIGINT", ["9223372036854775807", "9223372036854775808"], [2**63 - 1, FAILS]),
-    ("STRING", "DOUBLE", ["1.5", "1e5", " .5 ", "Infinity", "inf", "x"], [1.5, 1e5, 0.5, float("inf"), FAILS, FAILS]),
+    ("STRING", "DOUBLE", ["1.5", "1e5", " .5 ", "Infinity", "inf", "x", "\t5\n", "1.5f", "-NaN", "5\xa0"],
+     [1.5, 1e5, 0.5, float("inf"), FAILS, FAILS, 5.0, 1.5, float("nan"), FAILS]),
     ("STRING", "DECIMAL(6, 2)", ["1.005", "-1.005", "1e2", "12345.6", "x"], [D("1.01"), D("-1.01"), D("100.00"), FAILS, FAILS]),
-    ("STRING", "BOOLEAN", ["TRUE", " t ", "yes", "1", "No", "maybe"], [True, True, True, True, False, FAILS]),
-    ("STRING", "DATE", ["2024-03-01", "2024-3-1", "2024-03-01 10:00", "2024-02-30", "x"],
-     [dt.date(2024, 3, 1), dt.date(2024, 3, 1), dt.date(2024, 3, 1), FAILS, FAILS]),
-    ("STRING", "TIME(0)", ["10:11:12", "1:2", "25:00:00"], [dt.time(10, 11, 12), dt.time(1, 2), FAILS]),
-    ("STRING", "TIMESTAMP(3)", ["2024-03-01 10:00:00.123456", "2024-03-01T10:00:00", "2024-3-1", "2024-03-01 10", "2024-13-01",
-      "2024-03-01T10:00Z"],
-     [at("2024-03-01T10:00:00.123"), at("2024-03-01T10:00"), at("2024-03-01"), FAILS, FAILS, FAILS]),
-    ("STRING", "TIMESTAMP_LTZ(3)", ["2024-03-01T10:00:00Z", "2024-03-01 10:00:00"], [at("2024-03-01T10:00:00+00:00")] * 2),
+    ("STRING", "BOOLEAN", ["TRUE", "t", "yes", "1", "No", "maybe", " t "], [True, True, True, True, False, FAILS, FAILS]),
+    ("STRING", "DATE", ["2024-03-01", "2024-3-1", "2024-03-01 10:00", "2024-03", "2024", "24-3-1", "2024-02-30", "x", "2024-03-01T10:00"],
+     [*[dt.date(2024, 3, 1)] * 4, dt.date(2024, 1, 1), dt.date(24, 3, 1), FAILS, FAILS, FAILS]),
+    ("STRING", "TIME(0)", ["10:11:12", "1:2", "25:00:00", "7"], [dt.time(10, 11, 12), dt.time(1, 2), FAILS, dt.time(7)]),
+    ("STRING", "TIME(3)", ["10:11:12.1235", "10:11:12.9996", "10:11:12.12349", "23:59:59.9995"],
+     [dt.time(10, 11, 12, 124000), dt.time(10, 11, 13), dt.time(10, 11, 12, 123000), FAILS]),
+    ("STRING", "TIME(6)", ["10:11:12.1234567", "10 : 11"], [dt.time(10, 11, 12, 123456), dt.time(10, 11)]),
+    ("STRING", "TIMESTAMP(3)", ["2024-03-01 10:00:00.123456", "2024-3-1", "2024-03-01 10", "2024-13-01", "2024-03-01T10:00:00",
+      "2024-03-01 10:00", " 2024-03-01", "2024-02-30", "2024-02-29 24:00:00", "2024-02-29 24:00:01", "0000-01-01"],
+     [at("2024-03-01T10:00:00.123"), at("2024-03-01"), *[FAILS] * 5, at("2024-02-29"), at("2024-03-01"), FAILS, FAILS]),
+    ("STRING", "TIMESTAMP_LTZ(3)", ["2024-03-01T10:00:00Z", "2024-03-01 10:00:00", "2024-03-01 10:00:00Z"],
+     [FAILS, at("2024-03-01T10:00:00+00:00"), FAILS]),
     ("STRING", "BYTES", ["aü"], ["aü".encode()]),
     # numbers among themselves
     ("DOUBLE", "INT", [1.9, -1.9, 2147483647.5, 2147483648.0, float("nan")], [1, -1, 2147483647, FAILS, FAILS]),
@@ -225,3 +230,24 @@ def test_the_least_doubles_have_two_digits_as_in_java():
         "2.0E10",
     ]
     assert cast_array(pa.array([1e-45], pa.float32()), FLOAT, STRING).to_pylist() == ["1.4E-45"]
+
+
+WRITTEN = [
+    ("DATE", ["2024-03-01", " 2024-3-1 ", "2024-03-01T10:00"], ["2024", "2024-02-30"], dt.date(2024, 3, 1)),
+    ("TIME(0)", ["10:00:00", "10:00 ", "10:00:00.9"], ["10", "24:00"], dt.time(10)),
+    ("TIMESTAMP(0)", ["2024-03-01T10:00:00", "2024-03-01 10:00", " 2024-3-1 10:0:0.5"], ["2024-02-30", "2024-03-01 24:00:00", "2024"],
+     at("2024-03-01T10:00")),
+    ("TIMESTAMP_LTZ(3)", ["2024-03-01T10:00:00Z", "2024-03-01 10:00+00:00", "2024-03-01 10:00"], ["2024-03-01 10:00+01:00"],
+     at("2024-03-01T10:00:00+00:00")),
+    ("BOOLEAN", [" true", "T"], ["maybe"], True),
+    ("INT", ["7", " 7"], ["x"], 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "good", "bad", "value"), WRITTEN, ids=[w[0] for w in WRITTEN])
+def test_literals_and_rows_of_tests_may_be_written_in_more_forms_than_cast_reads(target, good, bad, value):
+    type = parse_type(target)
+    assert read_array(pa.array([*good, None]), type).to_pylist() == [value] * len(good) + [None]
+    for text in bad:
+        with pytest.raises(DataError, match="cannot cast"):
+            read_array(pa.array([text]), type)

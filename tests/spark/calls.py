@@ -16,7 +16,7 @@ NULL = Literal(STRING, None)
 PLAIN = tuple(
     name
     for name in GRIDS
-    if name not in ("number_text", "time_text", "word_text", "json", "members", "pairs", "url", "codes64", "great")
+    if not name.endswith("_text") and name not in ("json", "members", "pairs", "url", "codes64", "great")
 )
 """Grids that are their types' own; the others are texts for functions that read them."""
 ARITHMETIC = (
@@ -229,11 +229,12 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
                       for u in ("DAY", "HOUR", "SECOND", "WEEK", "MONTH")],
     "DATE_FORMAT": [*((a("fine"), p) for p in _DATE_PATTERNS), (a("day"), "yyyy-MM-dd"), (a("instant"), "HH:mm"),
         (a("time_text"), "yyyy"), (a("moment"), b("text"))],
-    "TO_TIMESTAMP": [(a("time_text"),), (a("text"),), (a("time_text"), "yyyy-MM-dd HH:mm:ss"), (a("time_text"), "yyyy-MM-dd")],
-    "TO_DATE": [(a("time_text"),), (a("time_text"), "yyyy-MM-dd")],
+    "TO_TIMESTAMP": [*_each(["time_text", "day_text", "clock_text", "text"]), (a("time_text"), "yyyy-MM-dd HH:mm:ss"),
+        (a("time_text"), "yyyy-MM-dd")],
+    "TO_DATE": [(a("time_text"),), (a("day_text"),), (a("clock_text"),), (a("time_text"), "yyyy-MM-dd")],
     "FROM_UNIXTIME": [(a("int"),), (a("int"), "yyyyMMdd"), (a("int"), "EEE")],
     "UNIX_TIMESTAMP": [(a("time_text"),), (a("text"),), (a("time_text"), "yyyy-MM-dd"), ()],
-    "TO_TIMESTAMP_LTZ": [(a("int"),), (a("int"), 0), (a("int"), 3), (a("cents"),), (a("time_text"),), (a("double"),),
+    "TO_TIMESTAMP_LTZ": [(a("int"),), (a("int"), 0), (a("int"), 3), (a("cents"),), (a("time_text"),), (a("day_text"),), (a("double"),),
         (a("time_text"), "yyyy-MM-dd", "UTC")],
     "CONVERT_TZ": [(a("time_text"), "UTC", "Europe/Berlin")],
     **_all(("CURRENT_TIMESTAMP", "PROCTIME", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME"), [()]),

@@ -16,11 +16,11 @@ import pyarrow as pa
 from flowrun.core.elements import RecordBatch, RowKind
 from flowrun.core.record import record
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import STRING, DataType, TypeRoot
+from flowrun.core.types import DataType, TypeRoot
 from flowrun.errors import DataError, Location, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlMapping, YamlNode, YamlScalar, YamlSequence, describe
-from flowrun.functions.casts.casts import cast_array
+from flowrun.functions.casts.casts import read_array
 
 KINDS = {kind.symbol: kind for kind in RowKind}
 """How changes are written."""
@@ -268,7 +268,7 @@ def _array(values: list[Value], type: DataType) -> pa.Array:
         return pa.array([None if v is None else _bytes(str(v)) for v in values], type.arrow)
     texts = pa.array(values, pa.string())
     try:
-        made = cast_array(texts, STRING, type)
+        made = read_array(texts, type)
     except DataError as error:
         raise _MisfitError(error.message, _hint(type)) from None
     for text, value in zip(values, made, strict=True):
@@ -280,6 +280,8 @@ def _array(values: list[Value], type: DataType) -> pa.Array:
 def _lost(text: str, value: pa.Scalar, type: DataType) -> str | None:
     """What a text has that CAST leaves out, so that two values would be equal that are not; None: nothing."""
     if type.is_integer:
+        if not any(map(str.isdigit, text)):
+            return "has no digit"
         return None if Decimal(text.strip()) == value.as_py() else "has a fraction"
     if type.root is TypeRoot.DECIMAL:
         return None if Decimal(text.strip()) == value.as_py() else f"has more digits behind the point than {type.scale}"

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.arrays import Bools
-from flowrun.core.types import DataType, TypeRoot
+from flowrun.core.types import STRING, DataType, TypeRoot
 from flowrun.errors import DataError, InternalError
 from flowrun.functions.casts.numeric import (
     Outcome,
@@ -28,11 +28,17 @@ from flowrun.functions.casts.parsing import (
     text_to_approximate,
     text_to_binary,
     text_to_boolean,
-    text_to_date,
     text_to_decimal,
     text_to_integer,
+    written_boolean,
+)
+from flowrun.functions.casts.time_texts import (
+    text_to_date,
     text_to_time,
     text_to_timestamp,
+    written_date,
+    written_time,
+    written_timestamp,
 )
 from flowrun.functions.casts.to_text import entries, relist, sized, to_text
 from flowrun.functions.contract import Datum
@@ -70,7 +76,29 @@ def cast_array(array: pa.Array, source: DataType, target: DataType, *, safe: boo
     if is_relabelling(source, target):
         return array
     result, bad = _convert(array, source, target)
-    if bad is not None and not safe and bad.any():
+    return result if safe else _all_of(result, bad, array, source, target)
+
+
+def read_array(text: pa.Array, target: DataType) -> pa.Array:
+    """Texts that somebody has written as values of a type: as CAST, and dates, times and truth values in some more forms.
+
+    These are `2024-03-01T10:00`, a `Z` at the end of a TIMESTAMP_LTZ, and spaces around; but no day that the month lacks and no year alone.
+
+    Raises:
+        DataError: a text is none; names the text, `row` is its index.
+
+    >>> from flowrun.core.types import timestamp
+    >>> str(read_array(pa.array(["2024-03-01T10:00"]), timestamp(0))[0])
+    '2024-03-01 10:00:00'
+    """
+    kernel = _WRITTEN.get(target.root)
+    if kernel is None or text.null_count == len(text):
+        return cast_array(text, STRING, target)
+    return _all_of(*kernel(text, STRING, target), text, STRING, target)
+
+
+def _all_of(result: pa.Array, bad: Bools | None, array: pa.Array, source: DataType, target: DataType) -> pa.Array:
+    if bad is not None and bad.any():
         row = int(np.argmax(bad))
         value = array[row].as_py()
         shown = f"'{value}'" if isinstance(value, str) else str(value)
@@ -294,4 +322,11 @@ _FROM_TEXT: dict[TypeRoot, Kernel] = {
     TypeRoot.TIMESTAMP_LTZ: text_to_timestamp,
     TypeRoot.BINARY: _text_to_sized_binary,
     TypeRoot.VARBINARY: _text_to_sized_binary,
+}
+_WRITTEN: dict[TypeRoot, Kernel] = {
+    TypeRoot.BOOLEAN: written_boolean,
+    TypeRoot.DATE: written_date,
+    TypeRoot.TIME: written_time,
+    TypeRoot.TIMESTAMP: written_timestamp,
+    TypeRoot.TIMESTAMP_LTZ: written_timestamp,
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -21,11 +22,11 @@ import pyarrow.compute as pc
 
 from flowrun.core.record import record
 from flowrun.errors import did_you_mean
-from flowrun.functions.times.date_fields import TimeFields, month_lengths, ms_from_fields
+from flowrun.functions.times.date_fields import Int64Array, TimeFields, month_lengths, ms_from_fields
 from flowrun.functions.vectors import map_distinct, string_matrix, strings_from_matrix
 
-_MONTHS = [calendar.month_name[m] for m in range(1, 13)]
-_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+MONTH_NAMES = [calendar.month_name[m] for m in range(1, 13)]
+DAY_NAMES = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _QUARTERS = ["1st quarter", "2nd quarter", "3rd quarter", "4th quarter"]
 _KNOWN = "yuMLdDHhkKmsSaEeQqnAXxZzV"
 _RESERVED = "{}#[]"
@@ -47,6 +48,14 @@ _ZONES = {
     "x": ("+00", "+0000", "+00:00", "+0000", "+00:00"),
     "Z": ("+0000", "+0000", "+0000", "GMT", "Z"),
 }
+
+_OFFSETS = {
+    "X": r"(Z|[+-]\d{2}(?:\d{2})?)", "XX": r"(Z|[+-]\d{4})", "XXXX": r"(Z|[+-]\d{4}(?:\d{2})?)",
+    "x": r"([+-]\d{2}(?:\d{2})?)", "xx": r"([+-]\d{4})", "xxx": r"([+-]\d{2}:\d{2})", "xxxx": r"([+-]\d{4}(?:\d{2})?)",
+    "xxxxx": r"([+-]\d{2}:\d{2}(?::\d{2})?)", "XXX": r"(Z|[+-]\d{2}:\d{2})",
+    **dict.fromkeys(("Z", "ZZ", "ZZZ"), r"([+-]\d{4})"), "ZZZZ": r"(GMT(?:[+-]\d{1,2}(?::\d{2}(?::\d{2})?)?)?)",
+}  # fmt: skip
+"""What a pattern's letters read as an offset; what is not here reads Z, +01:00 or +01:00:00."""
 
 _DIGITS = {width: np.array([list(f"{n:0{width}d}".encode()) for n in range(10**width)], np.uint8) for width in (2, 3)}
 
@@ -116,13 +125,23 @@ class DatePattern:
 
     def parse(self, column: pa.StringArray) -> pa.Int64Array:
         """Milliseconds since the epoch (UTC) of each text; NULL for text that does not fit the pattern."""
-        fast = self._parse_matrix(column)
-        if fast is None:
+        fields = self._matrix_fields(column)
+        if fields is None:
             return map_distinct(self.parse_text, [column], len(column), pa.int64())
-        values, valid = fast
-        return pa.array(values, mask=~valid)
+        return pa.array(ms_from_fields(fields))
 
-    def _parse_matrix(self, column: pa.StringArray) -> tuple[Any, Any] | None:
+    def exact_ms(self, column: pa.StringArray) -> Int64Array | None:
+        """Milliseconds since the epoch of text of the pattern's width, all of it days that there are; None if some is not."""
+        fields = self._matrix_fields(column)
+        if fields is None:
+            return None
+        if "d" in fields and (fields["d"] > 28).any():
+            months = fields.get("M", np.ones_like(fields["y"]))
+            if (fields["d"] > month_lengths(fields["y"], months)).any():
+                return None
+        return ms_from_fields(fields)
+
+    def _matrix_fields(self, column: pa.StringArray) -> dict[str, Int64Array] | None:
         """The numbers of text of one width; None if a text has another width or a value needs the slower, exact look."""
         wanted = [s.digits if s.letter else len(s.text.encode()) for s in self.segments]
         if any(w is None for w in wanted) or not {s.letter for s in self.segments if s.letter} <= set("yuMdHmsS"):
@@ -154,7 +173,7 @@ class DatePattern:
             found["y" if segment.letter == "u" else segment.letter] = value
         if "y" not in found or ((found["y"] < 1).any()):
             return None
-        return ms_from_fields(found), np.ones(len(column), bool)
+        return found
 
     def parse_text(self, text: str) -> int | None:
         """Milliseconds since the epoch (UTC) of one text, or None."""
@@ -175,6 +194,15 @@ def compile_pattern(pattern: str) -> DatePattern:
     >>> compile_pattern("dd/MM/yyyy").parse(pa.array(["01/03/2024", "x"])).to_pylist()
     [1709251200000, None]
     """
+    return DatePattern(pattern, segments_of(pattern, _segment, _RESERVED))
+
+
+def segments_of(pattern: str, letters: Callable[[str, str, int], Segment], reserved: str = "") -> tuple[Segment, ...]:
+    """The runs of letters, each what `letters` makes of pattern, letter and count, and the texts between them.
+
+    Raises:
+        PatternError: an open quote, a character of `reserved` outside of quotes, or what `letters` says.
+    """
     segments: list[Segment] = []
     at = 0
     while at < len(pattern):
@@ -193,15 +221,15 @@ def compile_pattern(pattern: str) -> DatePattern:
             segments.append(Segment("", text=text))
             at = end + 1
             continue
-        if character in _RESERVED:
+        if character in reserved:
             raise PatternError(f"date pattern '{pattern}': '{character}' is reserved; quote it as '{character}'")
         run = len(pattern[at:]) - len(pattern[at:].lstrip(character))
         if character.isascii() and character.isalpha():
-            segments.append(_segment(pattern, character, run))
+            segments.append(letters(pattern, character, run))
         else:
             segments.append(Segment("", text=character * run))
         at += run
-    return DatePattern(pattern, tuple(segments))
+    return tuple(segments)
 
 
 def _segment(pattern: str, letter: str, count: int) -> Segment:
@@ -275,11 +303,11 @@ def _names(letter: str, count: int) -> list[str] | None:
         case "a":
             return ["AM", "PM"]
         case "M" | "L" if count >= 3:
-            return _MONTHS if count == 4 else [m[:3] for m in _MONTHS]
+            return MONTH_NAMES if count == 4 else [m[:3] for m in MONTH_NAMES]
         case "E":
-            return _DAYS if count == 4 else [d[:3] for d in _DAYS]
+            return DAY_NAMES if count == 4 else [d[:3] for d in DAY_NAMES]
         case "e" if count >= 3:
-            return _DAYS[-1:] + _DAYS[:-1] if count == 4 else [d[:3] for d in _DAYS[-1:] + _DAYS[:-1]]
+            return DAY_NAMES[-1:] + DAY_NAMES[:-1] if count == 4 else [d[:3] for d in DAY_NAMES[-1:] + DAY_NAMES[:-1]]
         case "Q" | "q" if count >= 3:
             return _QUARTERS if count == 4 else [f"Q{n}" for n in range(1, 5)]
     return None
@@ -298,7 +326,7 @@ def _parser(segments: tuple[Segment, ...]) -> re.Pattern[str]:
         if names is not None:
             pieces.append("(" + "|".join(map(re.escape, names)) + ")")
         elif segment.letter in "XxZ":
-            pieces.append(r"(Z|[+-]\d{2}(?::?\d{2})?)")
+            pieces.append(_OFFSETS.get(segment.letter * segment.count, r"(Z|[+-]\d{2}:\d{2}(?::\d{2})?)"))
         elif segment.letter in "zV":
             pieces.append(r"([\w/+:-]+)")
         elif segment.letter in "yu" and segment.count != 2:
@@ -339,11 +367,15 @@ def _resolve(segments: tuple[Segment, ...], match: re.Match[str]) -> int | None:
                 number = number * 1000 // 10**segment.count
             elif letter == "y" and segment.count == 2:
                 number += 2000
-        low, high = _RANGES.get(letter, (0, 10**18))
+        low, high = (0, 24) if letter == "H" else _RANGES.get(letter, (0, 10**18))
         if not low <= number <= high or found.setdefault(letter, number) != number:
             return None
-    if "y" not in found:
+    if found.get("H") == 24 and any(found.get(letter) for letter in "msSnA"):
         return None
+    if "y" not in found:
+        found = {"y": 1970, **{letter: number for letter, number in found.items() if letter != "D"}}
+        if found.get("d", 1) > month_lengths(np.array([1970]), np.array([found.get("M", 1)]))[0]:
+            return None
     if "D" in found:
         found = {**found, "M": 1, "d": 1}
     fields = {k: np.array([v]) for k, v in _clock(found).items()}

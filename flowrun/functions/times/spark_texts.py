@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.functions.spark_text import integer_literal, micros_text, quote_text, spark_type, string_literal
+from flowrun.functions.spark_text import integer_literal, let, micros_text, quote_text, spark_type, string_literal
 from flowrun.functions.times.calendar_units import CLOCK_UNITS, MONTHS_PER_UNIT, MS_PER_UNIT
 from flowrun.functions.times.current_time import current_ms
 
@@ -135,50 +135,92 @@ def from_unixtime_text(texts: Sequence[str], types: Sequence[DataType], result: 
     return f"date_format(timestamp_seconds({texts[0]}), {quote_text(pattern)})"
 
 
-def _read(text: str, *, lenient: bool) -> str:
-    """The TIMESTAMP_NTZ that a text spells, in ms, NULL if none; `lenient`: a day that its month lacks becomes the last one."""
-    form = (
-        r"\A\s*((?!0000)\d{4}-\d{1,2}-\d{1,2}(?:[ T]\d{1,2}:\d{1,2}(?::\d{1,2}(?:\.\d{1,3})?)?)?)"
-        r"(?:(?<=:\d{1,2}:\d{1,2})\.|(?<=\.\d{3})\d{0,6})?\s*\z"
-    )
-    found = f"regexp_extract({text}, {quote_text(form)}, 1)"
-    tries = [f"TRY_CAST({found} AS TIMESTAMP_NTZ)"]
-    if lenient:
-        day = quote_text(r"^(\d{4}-\d{1,2}-)(?:29|30|31)(?!\d)")
-        for last in (30, 29, 28):
-            other = quote_text(rf"$1{last}").replace("$1", "\\u00241")
-            tries.append(f"TRY_CAST(regexp_replace({found}, {day}, {other}) AS TIMESTAMP_NTZ)")
-    return f"coalesce({', '.join(tries)})" if lenient else tries[0]
+_YMD = r"(?!0000)\d{4}-\d{1,2}-\d{1,2}"
+_CONTROL = r"[\x{0}-\x{20}]+"
+"""What Java's `String.trim` takes away."""
 
 
-def _is_default(texts: Sequence[str]) -> bool:
-    return len(texts) < 2 or string_literal(texts[1]) == _DEFAULT_PATTERN
+def _extract(text: str, form: str) -> str:
+    """The first group of a form that the whole text has; empty if it has another."""
+    whole = quote_text(rf"\A{form}\z")
+    return f"regexp_extract({text}, {whole}, 1)"
+
+
+def _replace(text: str, form: str, by: str) -> str:
+    return f"regexp_replace({text}, {quote_text(form)}, {quote_text(by)})"
+
+
+def read_timestamp(text: str, digits: int, type: str, *, safe: bool) -> str:
+    """The timestamp (`type` in Spark) of up to six digits that a text spells to CAST; if none, NULL or, unless `safe`, an error."""
+    clock, point = r"\d{1,2}:\d{1,2}:\d{1,2}", r"(?<=:\d{1,2}:\d{1,2})\."
+    if digits:
+        rest = rf"{point}|(?<=\.\d{{{digits}}})\d{{0,{9 - digits}}}"
+        found = _extract(text, rf"({_YMD}(?: {clock}(?:\.\d{{1,{digits}}})?)?)(?:{rest})?")
+    else:
+        found = _extract(text, rf"({_YMD}(?: {clock})?)(?:{point}\d{{0,9}})?")
+    before = _extract(text, rf"({_YMD}) 24:0?0:0?0(?:\.0{{0,9}})?")
+    tries = [
+        f"TRY_CAST({found} AS {type})",
+        *_last_days(found, type),
+        *(f"timestampadd(DAY, 1, {t})" for t in (f"TRY_CAST({before} AS {type})", *_last_days(before, type))),
+        *([] if safe else [f"CAST({found} AS {type})"]),
+    ]
+    return f"coalesce({', '.join(tries)})"
+
+
+def _last_days(found: str, type: str) -> list[str]:
+    """The same with a day up to 31 that the month lacks as one that it may have, the later first."""
+    day = r"^(\d{4}-\d{1,2}-)(?:29|30|31)(?!\d)"
+    return [f"TRY_CAST({_replace(found, day, f'$1{last}')} AS {type})" for last in (30, 29, 28)]
+
+
+def read_date(text: str, *, safe: bool) -> str:
+    """The date that a text spells to CAST; if none, NULL or, unless `safe`, an error."""
+    usual = _extract(text, r"(\d{4}-\d{1,2}-\d{1,2})(?: (?s:.*))?")
+    cut = _replace(text, r"(?s)\A([^ ]+) .*\z", "$1")
+    bare = _replace(cut, rf"\A{_CONTROL}|{_CONTROL}\z|(?<=-){_CONTROL}|{_CONTROL}(?=-)", "")
+    padded = f"concat('000', {_replace(bare, '-0+(?=[0-9])', '-')})"
+    other = _extract(padded, r"0*(\d{4}(?:-\d{1,2}){0,2})")
+    return f"coalesce(TRY_CAST({usual} AS DATE), {'TRY_' * safe}CAST({other} AS DATE))"
+
+
+def read_time(text: str, digits: int, type: str, *, safe: bool) -> str:
+    """The time of day (`type` in Spark) of up to six digits that a text spells to CAST; if none, NULL or, unless `safe`, an error."""
+    kept = max(digits, 4)  # up to three digits are those of milliseconds, rounded by the fourth
+    form = rf"(\d{{1,2}}:\d{{1,2}}(?::\d{{1,2}}(?:\.\d{{1,{kept}}})?)?)(?:(?<=:\d{{1,2}}:\d{{1,2}})\.|(?<=\.\d{{{kept}}})\d*)?"
+    bare = _replace(text, rf"\A{_CONTROL}|{_CONTROL}\z|(?<=[:.]){_CONTROL}|{_CONTROL}(?=[:.])", "")
+    whole = _replace(_replace(bare, r"(\A|:)0+(?=\d)", "$1"), r"\A(\d{1,2})\z", "$1:00")
+    other = f"{'TRY_' * safe}CAST({_extract(whole, form)} AS TIME(6))"
+    found = f"coalesce(TRY_CAST({_extract(text, form)} AS TIME(6)), {other})"
+    if digits > 3:
+        return f"CAST({found} AS {type})"
+    step = 10 ** (3 - digits)
+    rounded = f"((time_to_micros({found}) + 500) DIV 1000 DIV {step} * {step}000)"
+    if not safe:
+        return f"CAST(time_from_micros({rounded}) AS {type})"
+    fits = f"CASE WHEN `$micros` < {_DAY_MS}000 THEN CAST(time_from_micros(`$micros`) AS {type}) END"
+    return let("$micros", rounded, fits)
 
 
 def to_timestamp_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
     """TO_TIMESTAMP in the default form."""
-    return _read(texts[0], lenient=True) if _is_default(texts) else None
+    return read_timestamp(texts[0], 3, "TIMESTAMP_NTZ", safe=True) if len(texts) == 1 else None
 
 
 def to_date_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
     """TO_DATE in the default form."""
-    return f"CAST({_read(texts[0], lenient=False)} AS DATE)" if len(texts) == 1 else None
+    return read_date(texts[0], safe=True) if len(texts) == 1 else None
 
 
 def unix_timestamp_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    """UNIX_TIMESTAMP now, or of a text in the default form."""
-    if not texts:
-        return f"{current_ms() // 1000}L"
-    if not _is_default(texts):
-        return None
-    seconds = f"unix_seconds(CAST({_read(texts[0], lenient=True)} AS TIMESTAMP))"
-    return f"CASE WHEN {texts[0]} IS NOT NULL THEN coalesce({seconds}, -9223372036854775808L) END"
+    """UNIX_TIMESTAMP now; Spark reads no text as `SimpleDateFormat` does."""
+    return None if texts else f"{current_ms() // 1000}L"
 
 
 def to_ltz_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
     """TO_TIMESTAMP_LTZ of a number, or of a text in the default form."""
     if types[0].is_character:
-        return f"CAST({_read(texts[0], lenient=True)} AS TIMESTAMP)" if len(texts) == 1 else None
+        return read_timestamp(texts[0], 3, "TIMESTAMP", safe=True) if len(texts) == 1 else None
     if types[0].is_approximate:
         return None  # what does not fit is an error there and a wrong number here
     unit = "seconds" if len(texts) > 1 and integer_literal(texts[1]) == 0 else "millis"

@@ -22,55 +22,39 @@ from flowrun.functions.contract import Argument, Datum, ScalarFunction
 from flowrun.functions.rules import ANYTHING, LONG, TEXT, Parameter, Rule
 from flowrun.functions.times import spark_texts as texts
 from flowrun.functions.times.calendar_units import naive
+from flowrun.functions.times.cast_forms import date_days, lenient_ms, plain_timestamps, timestamp_ns
 from flowrun.functions.times.current_time import current_ms
-from flowrun.functions.times.date_fields import month_lengths, ms_from_fields
 from flowrun.functions.times.date_format import PatternError, compile_pattern, pattern_problem
-from flowrun.functions.vectors import all_constant, any_null_constant, as_array, is_constant, map_distinct, null_of
+from flowrun.functions.times.simple_format import GREGORIAN_START_MS, as_shown, compile_simple, simple_problem
+from flowrun.functions.vectors import (
+    all_constant,
+    any_null_constant,
+    as_array,
+    directly,
+    is_constant,
+    map_distinct,
+    null_of,
+)
 
 DEFAULT_PATTERN = "yyyy-MM-dd HH:mm:ss"
 LEAST_BIGINT = -(2**63)
 _MS = pa.timestamp("ms")
-_LENIENT = re.compile(
-    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?)?\s*", re.ASCII
-)
+_DAY_MS = 86_400_000
+_CYCLE_MS = 146_097 * _DAY_MS
+"""400 years."""
+_YEARS_MS = (-62_135_596_800_000, 253_402_300_800_000)
+"""The years 1 to 9999."""
+_ZONES_START_MS = -2_208_988_800_000
+"""1900."""
+_YEARS_END_MS = 253_000_000_000_000
+"""A time near the end of the years that Python has."""
+_DEFAULT = pa.scalar(DEFAULT_PATTERN)
 _OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?\d{2})?")
 
 PATTERN = Parameter("a date pattern", TEXT.resolve, STRING, check=pattern_problem)
 """A parameter that takes a `DateTimeFormatter` pattern."""
-
-
-def lenient_ms(text: str) -> int | None:
-    """Milliseconds since the epoch of `yyyy-M-d[ H:m[:s[.f…]]]`, or None; a day the month lacks becomes its last one.
-
-    >>> lenient_ms("2024-03-01 09:58:30.64"), lenient_ms("2024-3-1"), lenient_ms("yesterday")
-    (1709287110640, 1709251200000, None)
-    """
-    match = _LENIENT.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second = (int(g or 0) for g in match.groups()[:6])
-    if not (year >= 1 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 60):
-        return None
-    milli = int((match[7] or "")[:3].ljust(3, "0"))
-    fields = dict(zip("yMdHmsS", map(_one, (year, month, day, hour, minute, second, milli)), strict=True))
-    return int(ms_from_fields(fields)[0])
-
-
-def _one(value: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.array([value])
-
-
-def strict_date(text: str) -> int | None:
-    """Days since the epoch of `yyyy-M-d`, or None if there is no such day.
-
-    >>> strict_date("2024-02-29"), strict_date("2023-02-29")
-    (19782, None)
-    """
-    match = _LENIENT.fullmatch(text)
-    ms = lenient_ms(text)
-    if match is None or ms is None or int(match[3]) > month_lengths(_one(int(match[1])), _one(int(match[2])))[0]:
-        return None
-    return ms // 86_400_000
+_READING = Parameter("a date pattern", TEXT.resolve, STRING, check=simple_problem)
+"""A parameter that takes a `SimpleDateFormat` pattern to read by."""
 
 
 def parse_ms(text: Datum, pattern: Datum | None, rows: int) -> Datum:
@@ -83,16 +67,18 @@ def parse_ms(text: Datum, pattern: Datum | None, rows: int) -> Datum:
         return pa.scalar(_parse_in(text.as_py(), None if pattern is None else pattern.as_py()), pa.int64())
     if pattern is not None:
         return _parse_column(text, pattern.as_py())
-    for form in (DEFAULT_PATTERN, "yyyy-MM-dd HH:mm:ss.SSS", "yyyy-MM-dd"):
-        if len(text) and pc.binary_length(text)[0].as_py() == len(form):
-            parsed = compile_pattern(form).parse(text)
-            return parsed if not parsed.null_count else map_distinct(lenient_ms, [text], rows, pa.int64())
-    return map_distinct(lenient_ms, [text], rows, pa.int64())
+    plain = plain_timestamps(text, "ms")
+    return map_distinct(_default_ms, [text], rows, pa.int64()) if plain is None else plain.view(pa.int64())
+
+
+def _default_ms(text: str) -> int | None:
+    nanos = timestamp_ns(text)
+    return None if nanos is None else nanos // 1_000_000
 
 
 def _parse_in(text: str, pattern: str | None) -> int | None:
     if pattern is None:
-        return lenient_ms(text)
+        return _default_ms(text)
     try:
         found = compile_pattern(pattern).parse_text(text)
     except PatternError:
@@ -112,15 +98,37 @@ def _parse_column(text: pa.Array, pattern: str) -> pa.Array:
     return pc.replace_with_mask(parsed, missed, map_distinct(lenient_ms, [text.filter(missed)], 0, pa.int64()))
 
 
+def simple_ms(text: Datum, pattern: Datum, rows: int) -> Datum:
+    """Milliseconds since the epoch of text read by a pattern of `SimpleDateFormat`; NULL where it does not fit."""
+    if is_constant(text) or not is_constant(pattern) or not pattern.is_valid:
+        return map_distinct(_simple_in, [text, pattern], rows, pa.int64())
+    try:
+        return compile_simple(pattern.as_py()).parse(text)
+    except PatternError:
+        return pa.nulls(len(text), pa.int64())
+
+
+def _simple_in(text: str, pattern: str) -> int | None:
+    try:
+        return compile_simple(pattern).parse_text(text)
+    except PatternError:
+        return None
+
+
 def _to_timestamp(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     return parse_ms(arguments[0], arguments[1] if len(arguments) > 1 else None, rows).cast(result.arrow)
 
 
 def _to_date(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
-    if len(arguments) == 1:
-        return map_distinct(strict_date, arguments, rows, pa.int32()).cast(pa.date32())
-    ms = parse_ms(arguments[0], arguments[1], rows)
-    return pc.floor_temporal(ms.cast(_MS), unit="day").cast(pa.date32())
+    if len(arguments) == 2:
+        ms = simple_ms(arguments[0], arguments[1], rows)
+        ms = pc.if_else(
+            pc.and_(pc.greater_equal(ms, _YEARS_MS[0]), pc.less(ms, _YEARS_MS[1])), ms, pa.scalar(None, pa.int64())
+        )
+        return pc.floor_temporal(ms.cast(_MS), unit="day").cast(pa.date32())
+    text = arguments[0]
+    plain = None if is_constant(text) else directly(text, pa.date32())
+    return plain if plain is not None else map_distinct(date_days, arguments, rows, pa.int32()).cast(pa.date32())
 
 
 def _date_format(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
@@ -128,7 +136,7 @@ def _date_format(arguments: Sequence[Datum], rows: int, result: DataType) -> Dat
     if any_null_constant(arguments):
         return null_of(result)
     if pa.types.is_string(moment.type):
-        moment = parse_ms(moment, None, rows).cast(_MS)
+        moment = _as_shown(simple_ms(moment, _DEFAULT, rows)).cast(_MS)
     local = naive(moment)
     if pa.types.is_date(local.type):
         local = local.cast(_MS)
@@ -137,6 +145,18 @@ def _date_format(arguments: Sequence[Datum], rows: int, result: DataType) -> Dat
         return pa.array([_format_one(times.slice(i, 1), p) for i, p in enumerate(patterns)], pa.string())
     compiled = compile_pattern(pattern.as_py())
     return compiled.format(local) if not is_constant(local) else compiled.format(as_array(local, 1))[0]
+
+
+def _as_shown(ms: Datum) -> Datum:
+    """Times whose fields are those that Java's calendar has of `ms`."""
+    least = (ms if is_constant(ms) else pc.min(ms)).as_py()
+    if least is None or least >= GREGORIAN_START_MS:
+        return ms
+    column = as_array(ms, 1)
+    shown = pa.array(
+        as_shown(pc.fill_null(column, 0).to_numpy()), mask=pc.is_null(column).to_numpy(zero_copy_only=False)
+    )
+    return shown[0] if is_constant(ms) else shown
 
 
 def _format_one(moment: pa.Array, pattern: str | None) -> str | None:
@@ -173,8 +193,8 @@ def _unix_timestamp(arguments: Sequence[Datum], rows: int, result: DataType) -> 
         return null_of(result)
     constant = all_constant(arguments)
     texts = [as_array(a, 1) if constant else a for a in arguments]
-    ms = as_array(parse_ms(texts[0], texts[1] if len(texts) == 2 else None, 1 if constant else rows), rows)
-    seconds = pc.floor_temporal(ms.cast(_MS), unit="second").cast(pa.timestamp("s")).cast(pa.int64())
+    ms = as_array(simple_ms(texts[0], arguments[1] if len(texts) == 2 else _DEFAULT, 1 if constant else rows), rows)
+    seconds = pc.divide(ms, 1000)  # truncated, as in Java
     missing = pc.is_null(as_array(texts[0], rows))
     for other in texts[1:]:
         missing = pc.or_(missing, pc.is_null(as_array(other, len(missing))))
@@ -206,14 +226,24 @@ def _zoned(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
 
 
 def _instant_ms(local: int, zone: str) -> int:
-    return local - _offset_ms(local, zone)
+    return local - _offset_ms(local, find_zone(zone))
 
 
-def _offset_ms(local: int, zone: str) -> int:
-    """The zone's offset at a local time, ms; a skipped local time counts with the offset before the gap, as in Java."""
-    wall = datetime(1970, 1, 1) + timedelta(milliseconds=local)
-    offset = wall.replace(tzinfo=find_zone(zone)).utcoffset()
-    assert offset is not None
+def _offset_ms(ms: int, zone: tzinfo, *, local: bool = True) -> int:
+    """The zone's offset at a local time or at an instant, ms; a skipped local time counts with the offset before the gap, as in Java.
+
+    Before 1900 it is that of today's standard time, as Java has it.
+    """
+    if ms < _ZONES_START_MS:
+        moment = datetime(2030, 1, 1)
+    else:
+        moment = datetime(1970, 1, 1) + timedelta(
+            milliseconds=ms if ms < _YEARS_END_MS else _YEARS_END_MS - (-ms) % _CYCLE_MS
+        )
+    placed = moment.replace(tzinfo=zone) if local else moment.replace(tzinfo=UTC).astimezone(zone)
+    offset = placed.utcoffset() or timedelta()
+    if ms < _ZONES_START_MS:
+        offset -= placed.dst() or timedelta()
     return round(offset.total_seconds() * 1000)
 
 
@@ -255,11 +285,13 @@ def convert_tz(text: str, source: str, target: str) -> str | None:
     >>> convert_tz("1970-01-01 00:00:00", "UTC", "America/Los_Angeles")
     '1969-12-31 16:00:00'
     """
-    local = lenient_ms(text)
+    local = compile_simple(DEFAULT_PATTERN).parse_text(text)
     if local is None:
         return None
-    instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=_instant_ms(local, source))
-    return instant.astimezone(find_zone(target)).strftime("%Y-%m-%d %H:%M:%S")
+    instant = _instant_ms(local, source)
+    shown = as_shown(np.array([instant + _offset_ms(instant, find_zone(target), local=False)]))
+    written: str = compile_pattern(DEFAULT_PATTERN).format(pa.array(shown).cast(_MS))[0].as_py()
+    return written
 
 
 def _convert_tz(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
@@ -295,7 +327,7 @@ TEMPORAL_TEXTS = (
         texts.to_timestamp_text,
     ),
     ScalarFunction(
-        "TO_DATE", Rule("TO_DATE(string[, pattern])", DATE, (TEXT,), (PATTERN,)), _to_date,
+        "TO_DATE", Rule("TO_DATE(string[, pattern])", DATE, (TEXT,), (_READING,)), _to_date,
         "TO_DATE(string[, pattern])", "The date that a text spells; NULL if it does not fit the pattern.",
         texts.to_date_text,
     ),
@@ -304,7 +336,7 @@ TEMPORAL_TEXTS = (
         "FROM_UNIXTIME(seconds[, pattern])", "Seconds since the epoch as text (UTC).", texts.from_unixtime_text, fallible=True,
     ),
     ScalarFunction(
-        "UNIX_TIMESTAMP", Rule("UNIX_TIMESTAMP([string[, pattern]])", BIGINT, (), (TEXT, PATTERN)), _unix_timestamp,
+        "UNIX_TIMESTAMP", Rule("UNIX_TIMESTAMP([string[, pattern]])", BIGINT, (), (TEXT, _READING)), _unix_timestamp,
         "UNIX_TIMESTAMP([string[, pattern]])",
         "Seconds since the epoch, now or of a text; the least BIGINT if the text is not a time.",
         texts.unix_timestamp_text, deterministic=False,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flowrun.core import types
 from flowrun.errors import DataError
-from flowrun.functions.casts.casts import cast_array
+from flowrun.functions.casts.casts import read_array
 from flowrun.plan.expressions import Literal
 from flowrun.plan.folding import literal_value
 
@@ -79,7 +79,7 @@ def temporal(keyword: str, value: str) -> Literal:
         "TIMESTAMP_LTZ": types.timestamp_ltz(digits),
     }[keyword]
     try:
-        parsed = cast_array(pa.array([value]), types.STRING, type)
+        parsed = read_array(pa.array([value]), type)
     except DataError:
         forms = {"DATE": "2024-03-01", "TIME": "10:00:00"}
         shape = forms.get(keyword, "2024-03-01 10:00:00.123")
