@@ -20,12 +20,13 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_MS = 86_400_000
 _YEAR_1_S = -62_135_596_800
 _PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_WHOLE = re.compile(r"[0-9]+")
+_WHOLE = re.compile(r"0*([0-9]{1,10})")
+_DIGITS = re.compile(r"[0-9]*")
 _MOMENT = re.compile(
     r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?: ([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?:\.([0-9]{0,9}))?)?"
 )
 _LENIENT = re.compile(
-    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?: ([+-]?[0-9]+):([+-]?[0-9]+):([+-]?[0-9]+)(?:\.([0-9]{1,9}))?)?"
+    r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?: ([+-]?[0-9]{1,10}):([+-]?[0-9]{1,10}):([+-]?[0-9]{1,10})(?:\.([0-9]{1,9}))?)?"
 )
 
 
@@ -52,10 +53,10 @@ def time_ns(text: str) -> int | None:
     """
     hour, minute, rest = (*text.split(":", 2), "0", "0")[:3]
     second, _, fraction = rest.partition(".")
-    numbers = [_number(p) for p in (hour, minute, second, fraction or "0")]
-    if None in numbers:
+    numbers = [_number(p) for p in (hour, minute, second)]
+    if None in numbers or not _DIGITS.fullmatch(fraction.strip(_SPACE)):
         return None
-    hours, minutes, seconds = (n or 0 for n in numbers[:3])
+    hours, minutes, seconds = (n or 0 for n in numbers)
     if hours > 23 or minutes > 59 or seconds > 59:
         return None
     return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + int(fraction.strip(_SPACE)[:9].ljust(9, "0"))
@@ -114,8 +115,8 @@ def plain_timestamps(text: pa.Array, unit: str) -> pa.Array | None:
 
 
 def _number(text: str) -> int | None:
-    stripped = text.strip(_SPACE)
-    return int(stripped) if _WHOLE.fullmatch(stripped) else None
+    match = _WHOLE.fullmatch(text.strip(_SPACE))
+    return None if match is None else int(match[1])
 
 
 def _month_length(year: int, month: int) -> int:

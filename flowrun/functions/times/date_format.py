@@ -135,9 +135,10 @@ class DatePattern:
         fields = self._matrix_fields(column)
         if fields is None:
             return None
-        if "d" in fields and (fields["d"] > 28).any():
-            months = fields.get("M", np.ones_like(fields["y"]))
-            if (fields["d"] > month_lengths(fields["y"], months)).any():
+        if "d" in fields:
+            late = fields["d"] > 28
+            months = fields["M"][late] if "M" in fields else np.ones(late.sum(), np.int64)
+            if (fields["d"][late] > month_lengths(fields["y"][late], months)).any():
                 return None
         return ms_from_fields(fields)
 

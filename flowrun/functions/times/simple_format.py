@@ -197,10 +197,11 @@ def _number(letter: str, count: int, width: int | None) -> Read:
 
 def _as_int(match: re.Match[str]) -> int:
     """The number as Java's `Number.intValue` of a long or, beyond, a double."""
-    value = int(match[1])
+    value = int(match[1].lstrip("-").lstrip("0")[:400] or "0")  # Python reads no number of thousands of digits
     if match[2]:
-        exponent = min(int(match[2]), 400)
-        value = value * 10**exponent if exponent >= 0 else int(value / 10 ** min(-exponent, 300))
+        exponent = min(int(match[2][:6]), 400)
+        value = value * 10**exponent if exponent >= 0 else value // 10 ** min(-exponent, 400)
+    value = -value if match[1].startswith("-") else value
     if -(2**63) <= value < 2**63:
         return (value + 2**31) % 2**32 - 2**31
     return 2**31 - 1 if value > 0 else -(2**31)
@@ -323,7 +324,7 @@ def as_shown(ms: Int64Array) -> Int64Array:
     """Times whose proleptic Gregorian fields are those that Java's calendar, Julian before 15 October 1582, has of `ms`.
 
     >>> int(as_shown(np.array([compile_simple("yyyy-MM-dd").parse_text("1500-03-01")]))[0]) // 86_400_000
-    -171560
+    -171605
     """
     if not len(ms) or int(ms.min()) >= GREGORIAN_START_MS:
         return ms
