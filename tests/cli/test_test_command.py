@@ -427,6 +427,55 @@ tests:
     )
 
 
+AVERAGED = """
+CREATE FUNCTION mean AS 'hidden.Mean' LANGUAGE PYTHON;
+CREATE TABLE sales (k INT, v DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');
+CREATE TABLE grouped (k INT, m DOUBLE) WITH ('connector' = 'blackhole');
+CREATE TABLE minutes (w TIMESTAMP(3), m DOUBLE) WITH ('connector' = 'blackhole');
+CREATE TABLE running (v DOUBLE, m DOUBLE) WITH ('connector' = 'blackhole');
+INSERT INTO grouped SELECT k, mean(v) FROM sales GROUP BY k;
+INSERT INTO minutes
+  SELECT window_start, mean(v) FROM TUMBLE(TABLE sales, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end;
+INSERT INTO running SELECT v, mean(v) OVER (ORDER BY ts) FROM sales;
+"""
+MEAN = """
+class Mean:
+    def create_accumulator(self) -> list[float]:
+        {create}
+
+    def accumulate(self, values: list[float], value: float) -> None:
+        values.append(value)
+
+    def get_value(self, values: list[float]) -> float | None:
+        return {value}
+"""
+
+
+def test_another_aggregate_stands_for_one(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(MEAN.format(create="raise RuntimeError('not in a test')", value="0.0"))
+    (tmp_path / "fakes.py").write_text(MEAN.format(create="return []", value="100.0 * len(values)"))
+    story = """
+pipeline: p.sql
+tests:
+  - name: means
+    replace: {functions: {"hidden:Mean": "fakes:Mean"}}
+    given:
+      sales:
+        - {k: 1, v: 1, ts: 2024-03-01T10:00:00}
+        - {k: 2, v: 5, ts: 2024-03-01T10:00:30}
+        - {k: 1, v: 3, ts: 2024-03-01T10:01:00}
+    expect:
+      grouped: {key: [k], rows: [{k: 1, m: 200}, {k: 2, m: 100}]}
+      minutes: [{w: 2024-03-01T10:00:00, m: 200}, {w: 2024-03-01T10:01:00, m: 100}]
+      running: [{v: 1, m: 100}, {v: 5, m: 200}, {v: 3, m: 300}]
+"""
+    result = tell(story, AVERAGED, "p.sql")
+    assert result.code == 0, result.output
+    table = tell(story.replace('"fakes:Mean"', "[{v: 1, result: 2}]"), AVERAGED, "p.sql")
+    assert table.code == 2
+    assert "function 'hidden:Mean' aggregates: no table can stand for it" in table.output
+
+
 RISKY = """
 settings: {dead_letters: {sink: letters}}
 sources:

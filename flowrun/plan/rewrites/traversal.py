@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from flowrun.errors import InternalError
 from flowrun.plan.description import Meaning, node_description, part_description
-from flowrun.plan.expressions import Expression
+from flowrun.plan.expressions import AggregateCall, Expression
 from flowrun.plan.nodes import Plan, PlanNode, Sink, walk_plan
 
 Holder = TypeVar("Holder", bound=Any)
 """A node, or a part of one."""
+Sought = TypeVar("Sought", Expression, AggregateCall)
 
 
 def with_inputs(node: PlanNode, inputs: tuple[PlanNode, ...]) -> PlanNode:
@@ -75,45 +76,61 @@ def map_expressions(node: PlanNode, rewrite: Callable[[Expression], Expression])
 
     Not those over the rows of a match, which are made of other parts, nor those over the rows of a table that it looks up.
     """
-    return _with_mapped(node, node_description(type(node)).evaluated, rewrite)
+    return _with_mapped(node, node_description(type(node)).evaluated, Expression, rewrite)
+
+
+def map_aggregate_calls(node: PlanNode, rewrite: Callable[[AggregateCall], AggregateCall]) -> PlanNode:
+    """The node with every aggregate replaced that it computes of the rows it reads; the very node if nothing changes."""
+    return _with_mapped(node, node_description(type(node)).evaluated, AggregateCall, rewrite)
 
 
 def expressions_of(node: PlanNode) -> list[Expression]:
     """The expressions that a node evaluates on the rows it reads."""
-    description = node_description(type(node))
-    return [e for name in description.evaluated for e in _found(getattr(node, name))]
+    return list(_found_in(node, Expression))
+
+
+def aggregate_calls_of(node: PlanNode) -> list[AggregateCall]:
+    """The aggregates that a node computes of the rows it reads."""
+    return list(_found_in(node, AggregateCall))
 
 
 def _mapped(
-    value: Any, rewrite: Callable[[Expression], Expression]
+    value: Any, kind: type[Sought], rewrite: Callable[[Sought], Sought]
 ) -> Any:  # Any: what a field holds, and the same again
-    """A field's value with the expressions in it replaced, the very value if nothing changes."""
-    if isinstance(value, Expression):
+    """A field's value with what is of a kind in it replaced, the very value if nothing changes."""
+    if isinstance(value, kind):
         return rewrite(value)
     if isinstance(value, tuple):
-        mapped = tuple(_mapped(v, rewrite) for v in value)
+        mapped = tuple(_mapped(v, kind, rewrite) for v in value)
         return value if all(a is b for a, b in zip(value, mapped, strict=True)) else mapped
     description = part_description(type(value))
-    return value if description is None else _with_mapped(value, description.evaluated, rewrite)
+    return value if description is None else _with_mapped(value, description.evaluated, kind, rewrite)
 
 
-def _with_mapped(holder: Holder, names: Iterable[str], rewrite: Callable[[Expression], Expression]) -> Holder:
-    """The node, or the part of one, with the expressions in some fields replaced; the very one if nothing changes."""
+def _with_mapped(
+    holder: Holder, names: Iterable[str], kind: type[Sought], rewrite: Callable[[Sought], Sought]
+) -> Holder:
+    """The node, or the part of one, with what is of a kind in some fields replaced; the very one if nothing changes."""
     changes = {}
     for name in names:
         held = getattr(holder, name)
-        changed = _mapped(held, rewrite)
+        changed = _mapped(held, kind, rewrite)
         if changed is not held:
             changes[name] = changed
     return replace(holder, **changes) if changes else holder
 
 
-def _found(value: object) -> Iterator[Expression]:
-    if isinstance(value, Expression):
+def _found_in(node: PlanNode, kind: type[Sought]) -> Iterator[Sought]:
+    for name in node_description(type(node)).evaluated:
+        yield from _found(getattr(node, name), kind)
+
+
+def _found(value: object, kind: type[Sought]) -> Iterator[Sought]:
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, tuple):
         for entry in value:
-            yield from _found(entry)
+            yield from _found(entry, kind)
     elif (description := part_description(type(value))) is not None:
         for name in description.evaluated:
-            yield from _found(getattr(value, name))
+            yield from _found(getattr(value, name), kind)

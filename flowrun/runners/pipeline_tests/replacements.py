@@ -18,10 +18,16 @@ from flowrun.frontend.pipeline_tests.declaration import RESULT, ROWS
 from flowrun.frontend.pipeline_tests.rows import WrittenRows, to_batch
 from flowrun.frontend.source_text import SourceText
 from flowrun.plan.description import Meaning, node_description
-from flowrun.plan.expressions import Expression, PythonCall, transform, walk
+from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, transform, walk
 from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import Plan, PlanNode, PythonMap, TableReference, walk_plan
-from flowrun.plan.rewrites.traversal import expressions_of, map_expressions, map_plan
+from flowrun.plan.rewrites.traversal import (
+    aggregate_calls_of,
+    expressions_of,
+    map_aggregate_calls,
+    map_expressions,
+    map_plan,
+)
 from flowrun.runners.pipeline_tests.call_tables import Calls, new_table
 
 _numbers = itertools.count()
@@ -84,6 +90,7 @@ class Replacements:
         if not self.functions and not self.calls:
             return node
         node = map_expressions(node, lambda e: transform(e, lambda inner: self._call(inner, diagnostics)))
+        node = map_aggregate_calls(node, lambda call: self._aggregate(call, diagnostics))
         for name in _function_fields(node):
             reference = getattr(node, name)
             if reference in self.calls:
@@ -115,6 +122,25 @@ class Replacements:
             expression, reference=self.functions[reference], search_path=(self.folder, *expression.search_path)
         )
 
+    def _aggregate(self, call: AggregateCall, diagnostics: Diagnostics) -> AggregateCall:
+        user = call.reference
+        if user is None:
+            return call
+        if user.reference in self.calls:
+            self._has_no_table(user.reference, "aggregates", diagnostics)
+        if (other := self.functions.get(user.reference)) is None:
+            return call
+        # Nobody has looked at its accumulators: they are what they turn out to be.
+        path = (self.folder, *user.search_path)
+        return replace(call, reference=replace(user, reference=other, search_path=path, accumulator=None))
+
+    def _has_no_table(self, reference: str, what: str, diagnostics: Diagnostics) -> None:
+        diagnostics.error(
+            f"function '{reference}' {what}: no table can stand for it",
+            self.calls[reference].node.location,
+            hint="let another function stand for it: module:function",
+        )
+
     def _table_of_calls(
         self, reference: str, types: Sequence[DataType], result: DataType, diagnostics: Diagnostics
     ) -> str | None:
@@ -137,11 +163,7 @@ class Replacements:
         written = self.calls[reference]
         at = written.node.location
         if not isinstance(node, PythonMap) or node.flat or node.side_outputs:
-            diagnostics.error(
-                f"function '{reference}' keeps state or gives any number of rows: no table can stand for it",
-                at,
-                hint="let another function stand for it: module:function",
-            )
+            self._has_no_table(reference, "keeps state or gives any number of rows", diagnostics)
             return node
         if not written.rows or set(written.columns) != {ROWS, RESULT}:
             diagnostics.error(
@@ -196,7 +218,8 @@ def _functions(node: PlanNode) -> set[str]:
     """References of the Python functions that a node calls."""
     called = {str(getattr(node, name)) for name in _function_fields(node)}
     calls = (e for expression in expressions_of(node) for e in walk(expression) if isinstance(e, PythonCall))
-    return called | {call.reference for call in calls}
+    aggregates = {c.reference.reference for c in aggregate_calls_of(node) if c.reference is not None}
+    return called | aggregates | {call.reference for call in calls}
 
 
 def _function_fields(node: PlanNode) -> tuple[str, ...]:
