@@ -451,10 +451,7 @@ class Mean:
 """
 
 
-def test_another_aggregate_stands_for_one(tell: Tell, tmp_path: Path) -> None:
-    (tmp_path / "hidden.py").write_text(MEAN.format(create="raise RuntimeError('not in a test')", value="0.0"))
-    (tmp_path / "fakes.py").write_text(MEAN.format(create="return []", value="100.0 * len(values)"))
-    story = """
+AVERAGES = """
 pipeline: p.sql
 tests:
   - name: means
@@ -469,11 +466,49 @@ tests:
       minutes: [{w: 2024-03-01T10:00:00, m: 200}, {w: 2024-03-01T10:01:00, m: 100}]
       running: [{v: 1, m: 100}, {v: 5, m: 200}, {v: 3, m: 300}]
 """
+VALUES = """[
+          {value: [1], result: 100}, {value: [5], result: 100}, {value: [3], result: 100},
+          {value: [3, 1], result: 200}, {value: [1, 5], result: 200}, {value: [5, 1, 3], result: 300}]"""
+
+
+@pytest.fixture
+def hidden_mean(tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(MEAN.format(create="raise RuntimeError('not in a test')", value="0.0"))
+
+
+@pytest.mark.usefixtures("hidden_mean")
+def test_another_aggregate_stands_for_one(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "fakes.py").write_text(MEAN.format(create="return []", value="100.0 * len(values)"))
+    result = tell(AVERAGES, AVERAGED, "p.sql")
+    assert result.code == 0, result.output
+
+
+@pytest.mark.usefixtures("hidden_mean")
+def test_a_table_stands_for_an_aggregate(tell: Tell) -> None:
+    story = AVERAGES.replace('"fakes:Mean"', VALUES)
     result = tell(story, AVERAGED, "p.sql")
     assert result.code == 0, result.output
-    table = tell(story.replace('"fakes:Mean"', "[{v: 1, result: 2}]"), AVERAGED, "p.sql")
-    assert table.code == 2
-    assert "function 'hidden:Mean' aggregates: no table can stand for it" in table.output
+    unknown = tell(story.replace("value: [1, 5]", "value: [1, 6]"), AVERAGED, "p.sql")
+    assert unknown.code == 1
+    assert (
+        "the table that stands for function 'hidden:Mean' has no row for the call (value: [1.0, 5.0])" in unknown.output
+    )
+
+
+@pytest.mark.usefixtures("hidden_mean")
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("[{a: [1], b: [2], result: 3}]", "has 2 columns beside 'result', but it is called with 1 argument"),
+        ("[{a: 1, result: 3}]", "is ARRAY<DOUBLE>: a list is expected"),
+        ("[{a: null, result: 3}]", "has a row with lists of different lengths: (a: NULL)"),
+        ("[{a: [1, 2], result: 3}, {a: [2, 1], result: 4}]", "has two rows for the call (a: [2.0, 1.0])"),
+    ],
+)
+def test_tables_for_aggregates_that_are_wrong(tell: Tell, table: str, said: str) -> None:
+    result = tell(AVERAGES.replace('"fakes:Mean"', table), AVERAGED, "p.sql")
+    assert result.code == 2, result.output
+    assert said in result.output
 
 
 RISKY = """

@@ -20,7 +20,7 @@ from flowrun.api.aggregate import AggregateKernel, UserAggregate, WithArguments
 from flowrun.api.signatures import signature_of
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.types import BOOLEAN, DataType, row
-from flowrun.errors import DataError, StateError
+from flowrun.errors import DataError, FlowrunError, StateError
 from flowrun.operators.aggregation.accumulator_codec import AccumulatorCodec, AccumulatorError
 from flowrun.operators.data_errors import describe_row
 from flowrun.operators.function_loading import describe, where
@@ -141,6 +141,8 @@ class UserFolding:
                 place = row
                 given = called(held, *arguments)
                 held = held if given is None else given
+        except FlowrunError:
+            raise
         except Exception as error:
             shown = rows.described(place, stop)
             hint = "handle such input in the aggregate, or drop it with a filter before"
@@ -191,6 +193,8 @@ class UserFolding:
         called: Callable[..., Any] = getattr(self._aggregate, method)
         try:
             return called(*arguments)
+        except FlowrunError:
+            raise
         except Exception as error:
             raise DataError(f"{self._place}: {method} failed: {describe(error)}{where(error, __file__)}") from error
 

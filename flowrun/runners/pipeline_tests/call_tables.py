@@ -27,6 +27,7 @@ class Calls:
         location: of the table.
         line: the text there.
         by_row: it is given batches of rows, of which it gives others; else it is given the columns of its arguments.
+        aggregates: it aggregates: an argument is the list of its values in the rows of a group, in any order.
     """
 
     function: str
@@ -36,6 +37,7 @@ class Calls:
     location: Location
     line: str
     by_row: bool = False
+    aggregates: bool = False
 
     @property
     def places(self) -> dict[Any, int]:
@@ -46,9 +48,17 @@ class Calls:
         """
         found: dict[Any, int] = {}
         for place, values in enumerate(_rows(self.arguments, len(self.results))):
-            if found.setdefault(_frozen(values), place) != place:
+            if found.setdefault(self._key(values), place) != place:
                 raise self._problem(f"has two rows for the call {self._call(values)}", "a call has one result")
         return found
+
+    def _key(self, values: tuple[Any, ...]) -> Any:
+        if not self.aggregates:
+            return _frozen(values)
+        if None in values or len({len(v) for v in values}) != 1:
+            problem = f"has a row with lists of different lengths: {self._call(values)}"
+            raise self._problem(problem, "a value of each argument belongs to each row of the group")
+        return _group(zip(*values, strict=True))
 
     def unknown(self, values: Sequence[Any]) -> PipelineError:
         """The error of a call that the table does not have."""
@@ -95,6 +105,44 @@ class CallTable:
         return self._calls.results.take(pa.array(places, pa.int64()))
 
 
+class AggregateTable:
+    """What aggregates instead of the function: an accumulator holds the rows of a group, and the table says what these amount to."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._places = calls.places
+
+    def create_accumulator(self) -> list[list[Any]]:
+        """No rows."""
+        return []
+
+    def accumulate(self, rows: list[list[Any]], *values: Any) -> None:
+        """A row comes."""
+        rows.append(list(values))
+
+    def retract(self, rows: list[list[Any]], *values: Any) -> None:
+        """A row goes."""
+        rows.remove(list(values))
+
+    def get_value(self, rows: list[list[Any]]) -> Any:
+        """What the table says of the rows; of none, if it does not speak of that, NULL.
+
+        Raises:
+            PipelineError: it does not speak of them.
+        """
+        place = self._places.get(_group(rows))
+        if place is None:
+            if not rows:
+                return None
+            raise self._calls.unknown([list(values) for values in zip(*rows, strict=True)])
+        return self._calls.results[place].as_py()
+
+
+def _group(rows: Iterable[Sequence[Any]]) -> Any:
+    """The rows of a group as a key of a dictionary, in whatever order they came."""
+    return tuple(sorted((_frozen(tuple(row)) for row in rows), key=repr))
+
+
 def _rows(columns: Sequence[pa.Array], count: int) -> Iterable[tuple[Any, ...]]:
     return zip(*(c.to_pylist() for c in columns), strict=True) if columns else [()] * count
 
@@ -111,17 +159,18 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-_tables: list[CallTable] = []
+_tables: list[CallTable | AggregateTable] = []
 
 
 def new_table(calls: Calls) -> str:
     """The reference of a function that a table stands for. Raises PipelineError: the table says two things of one call."""
-    _tables.append(CallTable(calls))
+    _tables.append(AggregateTable(calls) if calls.aggregates else CallTable(calls))
     return f"{__name__}:table_{len(_tables) - 1}"
 
 
-def __getattr__(name: str) -> Callable[..., Any]:
+def __getattr__(name: str) -> Callable[..., Any] | AggregateTable:
     prefix, _, number = name.partition("_")
     if prefix != "table" or not number.isdigit() or int(number) >= len(_tables):
         raise AttributeError(name)
-    return _tables[int(number)].call
+    table = _tables[int(number)]
+    return table.call if isinstance(table, CallTable) else table

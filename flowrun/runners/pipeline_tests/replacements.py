@@ -10,7 +10,7 @@ from typing import Any
 from flowrun.connectors import memory
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.core.types import DataType
+from flowrun.core.types import DataType, array
 from flowrun.core.types import row as row_type
 from flowrun.errors import Location, PipelineError, did_you_mean
 from flowrun.frontend.diagnostics import Diagnostics
@@ -18,7 +18,7 @@ from flowrun.frontend.pipeline_tests.declaration import RESULT, ROWS
 from flowrun.frontend.pipeline_tests.rows import WrittenRows, to_batch
 from flowrun.frontend.source_text import SourceText
 from flowrun.plan.description import Meaning, node_description
-from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, transform, walk
+from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference, transform, walk
 from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import Plan, PlanNode, PythonMap, TableReference, walk_plan
 from flowrun.plan.rewrites.traversal import (
@@ -127,24 +127,25 @@ class Replacements:
         if user is None:
             return call
         if user.reference in self.calls:
-            self._has_no_table(user.reference, "aggregates", diagnostics)
+            types = [array(a.type) for a in call.arguments]
+            made = self._table_of_calls(user.reference, types, call.type, diagnostics, aggregates=True)
+            return call if made is None else replace(call, reference=UserAggregateReference(made, retractable=True))
         if (other := self.functions.get(user.reference)) is None:
             return call
         # Nobody has looked at its accumulators: they are what they turn out to be.
         path = (self.folder, *user.search_path)
         return replace(call, reference=replace(user, reference=other, search_path=path, accumulator=None))
 
-    def _has_no_table(self, reference: str, what: str, diagnostics: Diagnostics) -> None:
-        diagnostics.error(
-            f"function '{reference}' {what}: no table can stand for it",
-            self.calls[reference].node.location,
-            hint="let another function stand for it: module:function",
-        )
-
     def _table_of_calls(
-        self, reference: str, types: Sequence[DataType], result: DataType, diagnostics: Diagnostics
+        self,
+        reference: str,
+        types: Sequence[DataType],
+        result: DataType,
+        diagnostics: Diagnostics,
+        *,
+        aggregates: bool = False,
     ) -> str | None:
-        """The reference of a table that stands for a function in expressions; None: it cannot, which is reported."""
+        """The reference of a table that stands for a function in expressions, or an aggregate; None: it cannot, which is reported."""
         written = self.calls[reference]
         at = written.node.location
         names = tuple(n for n in written.columns if n != RESULT)
@@ -156,14 +157,18 @@ class Replacements:
         if not written.rows:
             names = tuple(f"argument {i + 1}" for i in range(len(types)))
         schema = Schema.from_pairs([*zip(names, types, strict=True), (RESULT, result)])
-        return self._new_table(reference, names, schema, diagnostics)
+        return self._new_table(reference, names, schema, diagnostics, aggregates=aggregates)
 
     def _mapped(self, node: PlanNode, reference: str, diagnostics: Diagnostics) -> PlanNode:
         """A `map` whose function is a table: of rows that it is given, and of those that it gives."""
         written = self.calls[reference]
         at = written.node.location
         if not isinstance(node, PythonMap) or node.flat or node.side_outputs:
-            self._has_no_table(reference, "keeps state or gives any number of rows", diagnostics)
+            diagnostics.error(
+                f"function '{reference}' keeps state or gives any number of rows: no table can stand for it",
+                at,
+                hint="let another function stand for it: module:function",
+            )
             return node
         if not written.rows or set(written.columns) != {ROWS, RESULT}:
             diagnostics.error(
@@ -196,6 +201,7 @@ class Replacements:
         diagnostics: Diagnostics,
         *,
         by_row: bool = False,
+        aggregates: bool = False,
     ) -> str | None:
         written = self.calls[reference]
         batch = to_batch(written, schema, f"the table that stands for function '{reference}'", diagnostics)
@@ -205,7 +211,7 @@ class Replacements:
         arguments = columns.column(ROWS).flatten() if by_row else columns.columns[:-1]
         at = written.node.location
         line = self.source.line(at.line)
-        calls = Calls(reference, names, tuple(arguments), columns.column(RESULT), at, line, by_row)
+        calls = Calls(reference, names, tuple(arguments), columns.column(RESULT), at, line, by_row, aggregates)
         try:
             return new_table(calls)
         except PipelineError as error:
