@@ -511,6 +511,53 @@ def test_tables_for_aggregates_that_are_wrong(tell: Tell, table: str, said: str)
     assert said in result.output
 
 
+WORDS = """
+CREATE FUNCTION words AS 'hidden.words' LANGUAGE PYTHON;
+CREATE TABLE texts (id BIGINT, content STRING) WITH ('connector' = 'datagen');
+CREATE TABLE counted (id BIGINT, word STRING, n BIGINT) WITH ('connector' = 'blackhole');
+INSERT INTO counted SELECT id, word, n FROM texts LEFT JOIN LATERAL TABLE(words(content)) ON TRUE;
+"""
+
+
+HIDDEN_WORDS = """
+from collections.abc import Iterator
+from typing import NamedTuple
+
+class Word(NamedTuple):
+    word: str
+    n: int
+
+def words(content: str) -> Iterator[Word]:
+    raise RuntimeError("not in a test")
+"""
+
+
+def test_a_table_stands_for_a_table_function(tell: Tell, tmp_path: Path) -> None:
+    (tmp_path / "hidden.py").write_text(HIDDEN_WORDS)
+    story = """
+pipeline: p.sql
+tests:
+  - name: words
+    replace:
+      functions:
+        hidden:words:
+          - {content: a b, result: [{word: a, n: 1}, {word: b}]}
+          - {content: null, result: null}
+          - {content: "", result: []}
+    given: {texts: [{id: 1, content: a b}, {id: 2, content: null}, {id: 3, content: ""}]}
+    expect:
+      counted: [{id: 1, word: a, n: 1}, {id: 1, word: b, n: null}, {id: 2, word: null}, {id: 3, word: null, n: null}]
+"""
+    result = tell(story, WORDS, "p.sql")
+    assert result.code == 0, result.output
+    unknown = tell(story.replace("- {content: null, result: null}", ""), WORDS, "p.sql")
+    assert unknown.code == 1
+    assert "the table that stands for function 'hidden:words' has no row for the call (content: NULL)" in unknown.output
+    wrong = tell(story.replace("{word: b}", "{wort: b}"), WORDS, "p.sql")
+    assert wrong.code == 2
+    assert "it has no field 'wort'" in wrong.output
+
+
 RISKY = """
 settings: {dead_letters: {sink: letters}}
 sources:

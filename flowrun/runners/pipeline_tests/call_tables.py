@@ -6,6 +6,7 @@ A table is a function of this module, as users' functions are of theirs: `table_
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,15 @@ import pyarrow as pa
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, Location, PipelineError
 from flowrun.runners.pipeline_tests.row_texts import value_text
+
+
+class Role(Enum):
+    """What a function is to the pipeline, and so what its calls are given and give."""
+
+    SCALAR = "columns of arguments, and a column of values"
+    MAP = "batches of rows, and such batches"
+    AGGREGATE = "an argument's values in all rows of a group, in any order, and a value"
+    TABLE = "the values of a row, and rows"
 
 
 @record(eq=False)
@@ -26,8 +36,6 @@ class Calls:
         results: of each call.
         location: of the table.
         line: the text there.
-        by_row: it is given batches of rows, of which it gives others; else it is given the columns of its arguments.
-        aggregates: it aggregates: an argument is the list of its values in the rows of a group, in any order.
     """
 
     function: str
@@ -36,8 +44,7 @@ class Calls:
     results: pa.Array
     location: Location
     line: str
-    by_row: bool = False
-    aggregates: bool = False
+    role: Role = Role.SCALAR
 
     @property
     def places(self) -> dict[Any, int]:
@@ -53,7 +60,7 @@ class Calls:
         return found
 
     def _key(self, values: tuple[Any, ...]) -> Any:
-        if not self.aggregates:
+        if self.role is not Role.AGGREGATE:
             return _frozen(values)
         if None in values or len({len(v) for v in values}) != 1:
             problem = f"has a row with lists of different lengths: {self._call(values)}"
@@ -82,13 +89,15 @@ class CallTable:
         self._places = calls.places
 
     def call(self, *given: Any) -> Any:
-        """The results for columns of arguments, or the rows for a batch of rows.
+        """What the function's role says, for what it says.
 
         Raises:
             PipelineError: there is a call that the table does not have.
         """
         calls = self._calls
-        if not calls.by_row:
+        if calls.role is Role.TABLE:
+            return self._results([given])[0].as_py()
+        if calls.role is Role.SCALAR:
             return self._results(_rows(given, len(given[0])) if given else [()])
         (batch,) = given
         columns = [batch.column(name) for name in calls.names]
@@ -164,7 +173,7 @@ _tables: list[CallTable | AggregateTable] = []
 
 def new_table(calls: Calls) -> str:
     """The reference of a function that a table stands for. Raises PipelineError: the table says two things of one call."""
-    _tables.append(AggregateTable(calls) if calls.aggregates else CallTable(calls))
+    _tables.append(AggregateTable(calls) if calls.role is Role.AGGREGATE else CallTable(calls))
     return f"{__name__}:table_{len(_tables) - 1}"
 
 

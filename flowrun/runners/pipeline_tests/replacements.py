@@ -21,6 +21,7 @@ from flowrun.plan.description import Meaning, node_description
 from flowrun.plan.expressions import AggregateCall, Expression, PythonCall, UserAggregateReference, transform, walk
 from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import Plan, PlanNode, PythonMap, TableReference, walk_plan
+from flowrun.plan.relational import TableFunctionCall
 from flowrun.plan.rewrites.traversal import (
     aggregate_calls_of,
     expressions_of,
@@ -28,7 +29,7 @@ from flowrun.plan.rewrites.traversal import (
     map_expressions,
     map_plan,
 )
-from flowrun.runners.pipeline_tests.call_tables import Calls, new_table
+from flowrun.runners.pipeline_tests.call_tables import Calls, Role, new_table
 
 _numbers = itertools.count()
 
@@ -93,6 +94,8 @@ class Replacements:
         node = map_aggregate_calls(node, lambda call: self._aggregate(call, diagnostics))
         for name in _function_fields(node):
             reference = getattr(node, name)
+            if reference in self.calls and isinstance(node, TableFunctionCall):
+                return self._rows_given(node, diagnostics)
             if reference in self.calls:
                 return self._mapped(node, reference, diagnostics)
             if (other := self.functions.get(reference)) is not None:
@@ -128,7 +131,7 @@ class Replacements:
             return call
         if user.reference in self.calls:
             types = [array(a.type) for a in call.arguments]
-            made = self._table_of_calls(user.reference, types, call.type, diagnostics, aggregates=True)
+            made = self._table_of_calls(user.reference, types, call.type, diagnostics, Role.AGGREGATE)
             return call if made is None else replace(call, reference=UserAggregateReference(made, retractable=True))
         if (other := self.functions.get(user.reference)) is None:
             return call
@@ -142,10 +145,9 @@ class Replacements:
         types: Sequence[DataType],
         result: DataType,
         diagnostics: Diagnostics,
-        *,
-        aggregates: bool = False,
+        role: Role = Role.SCALAR,
     ) -> str | None:
-        """The reference of a table that stands for a function in expressions, or an aggregate; None: it cannot, which is reported."""
+        """The reference of a table that stands for a function that is given values; None: it cannot, which is reported."""
         written = self.calls[reference]
         at = written.node.location
         names = tuple(n for n in written.columns if n != RESULT)
@@ -157,7 +159,15 @@ class Replacements:
         if not written.rows:
             names = tuple(f"argument {i + 1}" for i in range(len(types)))
         schema = Schema.from_pairs([*zip(names, types, strict=True), (RESULT, result)])
-        return self._new_table(reference, names, schema, diagnostics, aggregates=aggregates)
+        return self._new_table(reference, names, schema, diagnostics, role)
+
+    def _rows_given(self, node: TableFunctionCall, diagnostics: Diagnostics) -> PlanNode:
+        """A table function that is a table: its results are lists of rows."""
+        types = [a.type for a in node.arguments]
+        added = node.schema.fields[len(node.input.schema) :]
+        rows = array(row_type(*((f.name, f.type) for f in added)))
+        made = self._table_of_calls(node.function, types, rows, diagnostics, Role.TABLE)
+        return node if made is None else replace(node, function=made, search_path=())
 
     def _mapped(self, node: PlanNode, reference: str, diagnostics: Diagnostics) -> PlanNode:
         """A `map` whose function is a table: of rows that it is given, and of those that it gives."""
@@ -190,7 +200,7 @@ class Replacements:
         given = row_type(*((f.name, f.type) for f in known))
         gives = row_type(*((f.name, f.type) for f in node.schema))
         schema = Schema.from_pairs([(ROWS, given), (RESULT, gives)])
-        made = self._new_table(reference, tuple(f.name for f in known), schema, diagnostics, by_row=True)
+        made = self._new_table(reference, tuple(f.name for f in known), schema, diagnostics, Role.MAP)
         return node if made is None else replace(node, function=made, row=False, search_path=())
 
     def _new_table(
@@ -199,19 +209,17 @@ class Replacements:
         names: tuple[str, ...],
         schema: Schema,
         diagnostics: Diagnostics,
-        *,
-        by_row: bool = False,
-        aggregates: bool = False,
+        role: Role,
     ) -> str | None:
         written = self.calls[reference]
         batch = to_batch(written, schema, f"the table that stands for function '{reference}'", diagnostics)
         if batch is None:
             return None
         columns = batch.columns
-        arguments = columns.column(ROWS).flatten() if by_row else columns.columns[:-1]
+        arguments = columns.column(ROWS).flatten() if role is Role.MAP else columns.columns[:-1]
         at = written.node.location
         line = self.source.line(at.line)
-        calls = Calls(reference, names, tuple(arguments), columns.column(RESULT), at, line, by_row, aggregates)
+        calls = Calls(reference, names, tuple(arguments), columns.column(RESULT), at, line, role)
         try:
             return new_table(calls)
         except PipelineError as error:
