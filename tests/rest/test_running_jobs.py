@@ -189,6 +189,7 @@ def check_submission(api: Api, folder: Path, cluster: Session) -> None:
     for part in ("overview", "graph", "checkpoints", "exceptions", "config", "text", "logs"):
         assert api.ask("GET", f"{job}/{part}")[0] in (200, 503), "it may not have begun"
     wait_for(lambda: api.get(job)["state"] == "finished", cluster.dispatcher)
+    wait_for(lambda: api.ask("GET", f"{job}/overview")[0] == 200, cluster.dispatcher)  # its process tells that last
     assert sum(len(f.read_text().splitlines()) for f in (folder / "out").glob("*.json")) == 10
     assert "hunter22" not in str([api.get(f"{job}/{part}") for part in ("text", "config", "overview")])
 
