@@ -35,6 +35,7 @@ class Browser:
             self.driver.switch_to.window(other)
             self.driver.close()
         self.driver.switch_to.window(self.driver.window_handles[-1])
+        self.driver.execute_cdp_cmd("Page.bringToFront", {})  # a page that nobody sees asks and draws nothing
         self.prefer("light")
         self.resize(width, height)
         self.problems()
@@ -65,7 +66,9 @@ class Browser:
         """What a function gives as soon as it is true."""
         deadline = time.monotonic() + _PATIENCE_S
         while not (value := found()):
-            assert time.monotonic() < deadline, f"not true in {_PATIENCE_S} s: {what}\n{self.text()[:3000]}"
+            if time.monotonic() > deadline:
+                seen = f"hidden: {self.run('return document.hidden')}, console: {self.problems()}"
+                raise AssertionError(f"not true in {_PATIENCE_S} s: {what}\n{seen}\n{self.text()[:3000]}")
             time.sleep(0.05)
         return value
 

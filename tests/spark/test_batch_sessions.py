@@ -27,7 +27,7 @@ def test_a_shell_gives_the_rows_of_a_batch_and_goes_on(
 ) -> None:
     orders = "CREATE VIEW orders AS SELECT * FROM (VALUES (1, 5), (2, 7), (3, 6)) AS o(id, amount);"
     text = f"{BATCH}{orders}{SORTED}; RESET 'execution.runtime-mode'; SELECT COUNT(*) AS n FROM orders WHERE id < 3;"
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     monkeypatch.setattr(sys, "argv", ["flowrun", "sql", "--format", "json"])
     with pytest.raises(SystemExit) as end:
         main()
