@@ -18,6 +18,7 @@ from flowrun.core.arrays import Bools
 from flowrun.core.types import STRING, DataType, TypeRoot
 from flowrun.functions.casts.numeric import Outcome, integer_range
 from flowrun.functions.decimals import fit, null_where, to_mask
+from flowrun.functions.times.cast_forms import SPACES
 from flowrun.functions.vectors import directly
 
 _INTEGER = r"^[+-]?(\d+(\.\d*)?|\.\d*)$"
@@ -28,7 +29,6 @@ _SCIENTIFIC = r"^[+-]?(\d+(\.\d*)?|\.\d+)[eE][+-]?\d{1,3}$"
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
 
-_CONTROL = "".join(map(chr, range(33)))
 
 Parse = Callable[[pa.Array], pa.Array]
 
@@ -40,7 +40,7 @@ def trimmed(text: pa.Array) -> pa.Array:
 
 def stripped(text: pa.Array) -> pa.Array:
     """Text without spaces and control characters around it, as Java's `String.trim` gives it."""
-    return pc.utf8_trim(text, _CONTROL)
+    return pc.utf8_trim(text, SPACES)
 
 
 def well_formed(text: pa.Array, pattern: str) -> tuple[pa.Array, Bools]:

@@ -44,7 +44,7 @@ def text_to_date(text: pa.Array, source: DataType, target: DataType) -> Outcome:
     if (values := directly(text, pa.date32())) is not None:
         return values, None
     days = pc.replace_substring_regex(text, r"^(\d{4}-\d{1,2}-\d{1,2}) [^\n]*$", r"\1")
-    return _with_rest(_date(days, _DATE), text, date_days)
+    return _with_rest(_date(days), text, date_days)
 
 
 def text_to_time(text: pa.Array, source: DataType, target: DataType) -> Outcome:
@@ -110,7 +110,7 @@ def _with_rest(outcome: Outcome, text: pa.Array, rule: Callable[[str], int | Non
 
 def written_date(text: pa.Array, source: DataType, target: DataType) -> Outcome:
     """yyyy-M-d; a time of day after it is ignored, and spaces around it."""
-    return _date(pc.replace_substring_regex(trimmed(text), r"[ T].*$", ""), _DATE)
+    return _date(pc.replace_substring_regex(trimmed(text), r"[ T].*$", ""))
 
 
 def written_time(text: pa.Array, source: DataType, target: DataType) -> Outcome:
@@ -133,8 +133,8 @@ def written_timestamp(text: pa.Array, source: DataType, target: DataType) -> Out
 # -- text in its usual shape ---------------------------------------------------------------------------------------------------
 
 
-def _date(days: pa.Array, shape: str) -> Outcome:
-    days, bad = well_formed(days, shape)
+def _date(days: pa.Array) -> Outcome:
+    days, bad = well_formed(days, _DATE)
     return merged(parse_or_bisect(_padded(days), lambda v: pc.cast(v, pa.date32())), bad)
 
 

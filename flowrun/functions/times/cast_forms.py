@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from flowrun.functions.vectors import directly, text_bytes
 
-_SPACE = "".join(map(chr, range(33)))
+SPACES = "".join(map(chr, range(33)))
 """What Java's `String.trim` takes away."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_MS = 86_400_000
@@ -54,12 +54,12 @@ def time_ns(text: str) -> int | None:
     hour, minute, rest = (*text.split(":", 2), "0", "0")[:3]
     second, _, fraction = rest.partition(".")
     numbers = [_number(p) for p in (hour, minute, second)]
-    if None in numbers or not _DIGITS.fullmatch(fraction.strip(_SPACE)):
+    if None in numbers or not _DIGITS.fullmatch(fraction.strip(SPACES)):
         return None
     hours, minutes, seconds = (n or 0 for n in numbers)
     if hours > 23 or minutes > 59 or seconds > 59:
         return None
-    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + int(fraction.strip(_SPACE)[:9].ljust(9, "0"))
+    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000_000 + int(fraction.strip(SPACES)[:9].ljust(9, "0"))
 
 
 def timestamp_ns(text: str) -> int | None:
@@ -90,7 +90,7 @@ def lenient_ms(text: str) -> int | None:
     >>> lenient_ms(" 2024-03-01 09:58:30.64 "), lenient_ms("2024-2-30") == lenient_ms("2024-03-01"), lenient_ms("2024")
     (1709287110640, True, None)
     """
-    match = _LENIENT.fullmatch(text.strip(_SPACE))
+    match = _LENIENT.fullmatch(text.strip(SPACES))
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(g or 0) for g in match.groups()[:6])
@@ -115,7 +115,7 @@ def plain_timestamps(text: pa.Array, unit: str) -> pa.Array | None:
 
 
 def _number(text: str) -> int | None:
-    match = _WHOLE.fullmatch(text.strip(_SPACE))
+    match = _WHOLE.fullmatch(text.strip(SPACES))
     return None if match is None else int(match[1])
 
 
