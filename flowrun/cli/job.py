@@ -42,7 +42,7 @@ from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacti
 from flowrun.runners.traces import check_traces, traced
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
 from flowrun.runtime.job_status import JobResult, JobStatus
-from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.jobmaster.job_state import state_directory
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.runtime.watchdog.memory_guard import memory_problem
@@ -123,8 +123,7 @@ class JobRun:
     @property
     def directory(self) -> str:
         """The folder below which the job's checkpoints are."""
-        settings = self.compiled.job_graph.settings.checkpoint
-        return (settings.directory if settings is not None else None) or DEFAULT_STATE_DIRECTORY
+        return state_directory(self.compiled.job_graph)
 
     def state_options(self) -> JobStateOptions:
         """Where state is written and restored from. A job that takes no checkpoints needs this too: for savepoints."""

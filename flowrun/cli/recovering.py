@@ -19,7 +19,7 @@ from flowrun.core.record import record
 from flowrun.errors import PipelineError, StateError
 from flowrun.runners.compile import CompiledPipeline, compile_file
 from flowrun.runners.workers import check_runs_elsewhere
-from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.jobmaster.job_state import state_directory
 from flowrun.runtime.watchdog.leader_watch import watched_leader
 from flowrun.state.storage.leases import holding_leases
 
@@ -207,13 +207,12 @@ class Recovering:
 
 
 def _directory(job_graph: JobGraph) -> str:
-    settings = job_graph.settings.checkpoint
-    if settings is None:
+    if job_graph.settings.checkpoint is None:
         raise PipelineError.of(
             "--recover, --standby and --reactive need checkpoints: the pipeline takes none",
             "add settings.checkpoint.interval, or leave the option out",
         )
-    return absolute_location(settings.directory or DEFAULT_STATE_DIRECTORY)
+    return absolute_location(state_directory(job_graph))
 
 
 def check_takes_checkpoints(job_graph: JobGraph) -> None:

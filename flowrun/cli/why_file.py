@@ -23,7 +23,7 @@ from flowrun.runners.why.isolated import check_fits
 from flowrun.runners.why.row_story import Story, parse_row, row_source, tell_row
 from flowrun.runners.why.text_findings import declared_columns, streaming_job_graph, text_findings
 from flowrun.runners.why.unfinished_upgrade import unfinished_upgrade
-from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.jobmaster.job_state import state_directory
 from flowrun.state.storage.locate import SnapshotPath, newest_checkpoint
 from flowrun.state.storage.names import job_slug
 from flowrun.state.storage.state_path import resolve
@@ -47,7 +47,10 @@ def why_checkpoint(
     compiled = compile_file(file, variables, overrides)
     name, clock = compiled.job_graph.name, SystemClock()
     snapshot = _snapshot(compiled, state)
-    found = [*unfinished_upgrade(resolve(_state_directory(compiled)) / job_slug(name)), *text_findings(compiled)]
+    found = [
+        *unfinished_upgrade(resolve(state_directory(compiled.job_graph)) / job_slug(name)),
+        *text_findings(compiled),
+    ]
     if snapshot is None:
         about = "it does not run, and there is no checkpoint of it: only its text can be looked at"
     else:
@@ -131,14 +134,9 @@ def _snapshot(compiled: CompiledPipeline | CompiledProgram, state: str | None) -
     if state is not None:
         return locate_state(state, name)
     try:
-        return newest_checkpoint(_state_directory(compiled), name)
+        return newest_checkpoint(state_directory(compiled.job_graph), name)
     except StateError as error:
         raise as_input_error(error) from error
-
-
-def _state_directory(compiled: CompiledPipeline | CompiledProgram) -> str:
-    settings = compiled.job_graph.settings.checkpoint
-    return DEFAULT_STATE_DIRECTORY if settings is None or settings.directory is None else settings.directory
 
 
 def _fitting(

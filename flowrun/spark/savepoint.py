@@ -29,7 +29,7 @@ from flowrun.plan.changelog_nodes import ChangelogNormalize
 from flowrun.plan.nodes import Plan, Sink, walk_plan
 from flowrun.runtime.checkpoint.assembly import JobIdentity, StartedCheckpoint, assemble
 from flowrun.runtime.checkpoint.events import StoreCheckpoint
-from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.jobmaster.job_state import state_directory
 from flowrun.spark.frame import SparkFrame
 from flowrun.spark.hosted.destinations import Destination, Form
 from flowrun.spark.hosted.flows import (
@@ -215,10 +215,11 @@ class _State:
 
     def __init__(self, compiled: CompiledJob, directory: str, now_ms: int, pipeline: PipelineText) -> None:
         self._graph = compiled.job_graph
-        checkpoint = self._graph.settings.checkpoint
-        root = (None if checkpoint is None else checkpoint.directory) or DEFAULT_STATE_DIRECTORY
+        root = state_directory(self._graph)
         self._storage = Savepoints(root, self._graph.name)
-        self._folder = "" if checkpoint is None else (resolve(root) / job_slug(self._graph.name)).uri
+        self._folder = (
+            "" if self._graph.settings.checkpoint is None else (resolve(root) / job_slug(self._graph.name)).uri
+        )
         self._pipeline = pipeline
         self._now_ms = now_ms
         self.target = self._storage.begin(_NUMBER, CheckpointKind.SAVEPOINT, directory)

@@ -231,13 +231,10 @@ def _history_of(client: JobControlClient) -> VersionHistory:
 
 def _folder_of(request: UpgradeRequest, name: str) -> StatePath:
     """The folder of a job that does not run."""
-    from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+    from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY, state_directory
 
-    directory: str | None = None
-    if request.file is not None:
-        settings = _compile_file(request, request.file).job_graph.settings.checkpoint
-        directory = None if settings is None else settings.directory
-    return resolve(directory or DEFAULT_STATE_DIRECTORY) / job_slug(name)
+    of_file = None if request.file is None else state_directory(_compile_file(request, request.file).job_graph)
+    return resolve(of_file or DEFAULT_STATE_DIRECTORY) / job_slug(name)
 
 
 def _check_is_free(history: VersionHistory) -> None:

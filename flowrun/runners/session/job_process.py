@@ -51,7 +51,7 @@ from flowrun.runtime.cluster.worker_cluster import WorkerCluster
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobStatus
-from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.jobmaster.job_state import state_directory
 from flowrun.runtime.lifecycle import JobState
 from flowrun.runtime.rpc.address import Address, UnixAddress
 from flowrun.runtime.rpc.connection import RpcConnection
@@ -236,7 +236,7 @@ class _JobProcess:
         slots.begin(slots_needed(job_graph), 0 if own is None else own[1].checkpoint_id)
         part = _part(order, compiled, files, None if own is None else own[0])
         options = JobStateOptions(
-            directory=_directory(job_graph),
+            directory=state_directory(job_graph),
             pipeline=submission.text.pipeline,
             restore_from=submission.restore_from if own is None else own[0],
             allow_non_restored_state=submission.allow_non_restored and own is None,
@@ -296,7 +296,7 @@ def _part(
     """What the job is in an upgrade. Raises JobFailedError: it was on trial, and its process was lost; StateError: that is over."""
     job_graph, upgrade = compiled.job_graph, order.submission.upgrade
     if upgrade:
-        folder = resolve(_directory(job_graph)) / job_slug(job_graph.name)
+        folder = resolve(state_directory(job_graph)) / job_slug(job_graph.name)
         part = job_part(upgrade, folder, job_graph, SystemClock(), is_first_process=order.since_ms is None)
         if part is not None:
             return part
@@ -342,16 +342,11 @@ def _own_checkpoint(job_graph: JobGraph, since_ms: int) -> tuple[str, Checkpoint
             f"the job manager process of '{job_graph.name}' was lost, and the job takes no checkpoints that it could go on from",
             hint="settings.checkpoint has it take them",
         )
-    folder = resolve(_directory(job_graph)) / job_slug(job_graph.name)
+    folder = resolve(state_directory(job_graph)) / job_slug(job_graph.name)
     if not complete_numbers(folder) and read_stop_note(folder) is None:
         return None
     found = locate_in(folder)
     return (found.folder, found.metadata) if found.metadata.triggered_ms >= since_ms else None
-
-
-def _directory(job_graph: JobGraph) -> str:
-    settings = job_graph.settings.checkpoint
-    return (None if settings is None else settings.directory) or DEFAULT_STATE_DIRECTORY
 
 
 def _is_independent(status: JobStatus, *, takes_checkpoints: bool) -> bool:

@@ -17,7 +17,7 @@ from flowrun.runners.versions.plan_difference import Difference, changes_meaning
 from flowrun.runners.versions.records import Outcome, PipelineVersion
 from flowrun.runtime.checkpoint.comparison import Comparison
 from flowrun.runtime.checkpoint.compatibility import compare
-from flowrun.runtime.jobmaster.job_state import DEFAULT_STATE_DIRECTORY
+from flowrun.runtime.jobmaster.job_state import state_directory
 from flowrun.state.checkpoints import CheckpointMetadata, PipelineText
 from flowrun.state.storage.locate import locate_in
 from flowrun.state.storage.names import job_slug
@@ -134,7 +134,7 @@ def _check_may_follow(job_folder: StatePath, compiled: CompiledPipeline, state: 
             f"the new version of '{name}' takes no checkpoints: nobody could tell whether it is healthy, nor go back",
             "give it settings.checkpoint.interval",
         )
-    folder = resolve(settings.directory or DEFAULT_STATE_DIRECTORY) / job_slug(name)
+    folder = resolve(state_directory(compiled.job_graph)) / job_slug(name)
     if folder.uri != job_folder.uri:
         raise PipelineError.of(
             f"the new version keeps its state in '{folder}', the one that runs ('{state.job_name}') in '{job_folder}'",

@@ -31,6 +31,12 @@ DEFAULT_STATE_DIRECTORY = ".flowrun/state"
 """Root of checkpoints, relative to the working directory, unless the pipeline or the caller names another."""
 
 
+def state_directory(job_graph: JobGraph) -> str:
+    """Root of the checkpoints of a job, as its pipeline says, unless the caller names another."""
+    settings = job_graph.settings.checkpoint
+    return (None if settings is None else settings.directory) or DEFAULT_STATE_DIRECTORY
+
+
 @record
 class JobStateOptions:
     """Where a job keeps its checkpoints, what it restores from, and what is stored beside its state.
