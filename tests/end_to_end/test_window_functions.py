@@ -207,7 +207,7 @@ def test_output_modes_agree_on_the_last_result_of_each_window(
     tmp_path: Path, window: dict[str, Any], parallelism: int
 ) -> None:
     rows = make_rows(random.Random(4), 60)
-    found = {}
+    found: dict[str, list[dict[tuple[Any, ...], tuple[int, int]]]] = {}
     for mode in ("append", "update", "complete"):
         moded = {**window, "output_mode": mode}
         step = {"from": "kept", "key_by": ["k"], "window": moded, "aggregate": ["SUM(wait) AS s", "COUNT(*) AS n"]}
@@ -217,12 +217,16 @@ def test_output_modes_agree_on_the_last_result_of_each_window(
             write(tmp_path, rows, document)
             run_file(tmp_path / "pipeline.yaml", {"FOLDER": tmp_path}, parallelism=parallelism, batch_rows=batch_rows)
             results.append(last_results(mode))
-        assert results == [results[0]] * len(BATCHES), mode
-        found[mode] = results[0]
-    assert found["append"]
-    assert found["update"] == found["append"]
-    assert all(found["complete"][w] == n for w, n in found["append"].items())
-    assert len(found["complete"]) >= len(found["append"])
+        # A session that is merged later is told or not, as watermarks come sooner or later. One of two subtasks has no file:
+        # until it has begun, it holds the watermark back.
+        if mode != "complete" or parallelism == 1:
+            assert results == [results[0]] * len(BATCHES), mode
+        found[mode] = results
+    append = found["append"][0]
+    assert append
+    assert found["update"][0] == append
+    for complete in found["complete"]:
+        assert {w: complete.get(w) for w in append} == append
 
 
 def write(folder: Path, rows: list[Row], document: dict[str, Any]) -> None:
