@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Tell
 from tests.end_to_end.conftest import Command
 
 pytestmark = pytest.mark.exhaustive  # each makes a pipeline of its own and runs it in several ways
 
-
-@dataclass
-class Told:
-    """What a command has printed, wherever, and its exit code."""
-
-    code: int
-    output: str
-
-
-Tell = Callable[..., Told]
 
 TOTALS = """
 CREATE TABLE orders (id BIGINT, buyer STRING, amount DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)
@@ -38,20 +27,6 @@ INSERT INTO minutes SELECT buyer, window_start, COUNT(*)
   FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY buyer, window_start, window_end;
 """
 HEAD = "pipeline: p.sql\ntests:\n"
-
-
-@pytest.fixture
-def tell(flowrun: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tell:
-    """Runs a file of tests about a pipeline, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(tests: str, pipeline: str = TOTALS, name: str = "p.sql", *options: str) -> Told:
-        (tmp_path / name).write_text(pipeline)
-        (tmp_path / "p.test.yaml").write_text(tests)
-        outcome = flowrun("test", "p.test.yaml", *options)
-        return Told(outcome.code, outcome.out + outcome.err)
-
-    return run
 
 
 STORY = """
@@ -87,7 +62,7 @@ def test_a_story_that_holds_is_told_in_four_ways(tell: Tell) -> None:
 
 
 def test_rows_that_differ_are_shown_with_the_step_that_made_them(tell: Tell) -> None:
-    result = tell(HEAD + STORY.replace("{buyer: bob, n: 2,", "{buyer: bob, n: 3,"))
+    result = tell(HEAD + STORY.replace("{buyer: bob, n: 2,", "{buyer: bob, n: 3,"), TOTALS)
     assert result.code == 1, result.output
     assert "FAILED  p.test.yaml:4  totals are kept up to date" in result.output
     shown = result.output.splitlines()
@@ -102,13 +77,13 @@ def test_rows_that_differ_are_shown_with_the_step_that_made_them(tell: Tell) -> 
 
 
 def test_late_rows_that_nobody_expects_are_named(tell: Tell) -> None:
-    result = tell(HEAD + STORY.replace("late: 1", "late: 2"))
+    result = tell(HEAD + STORY.replace("late: 1", "late: 2"), TOTALS)
     assert result.code == 1
     assert "2 rows dropped as late expected, but dropped: 1 by " in result.output
 
 
 def test_late_rows_of_a_step_that_is_not_there(tell: Tell) -> None:
-    result = tell(HEAD + "- {name: a, given: {orders: []}, late: {minute: 0}}")
+    result = tell(HEAD + "- {name: a, given: {orders: []}, late: {minute: 0}}", TOTALS)
     assert result.code == 1
     assert "3:40: no step 'minute' could drop late rows; did you mean " in result.output
 
@@ -129,7 +104,8 @@ def test_changes_are_compared_one_by_one(tell: Tell) -> None:
         HEAD
         + story.replace("amount: 1}]", "amount: 1, ts: 2024-03-01}]").replace(
             "amount: 2}]", "amount: 2, ts: 2024-03-01}]"
-        )
+        ),
+        TOTALS,
     )
     assert result.code == 0, result.output
 
@@ -273,291 +249,6 @@ LEFT JOIN buyers FOR SYSTEM_TIME AS OF o.at AS b ON o.buyer = b.buyer;
     assert "the pipeline looks up rows in table 'buyers', which a test does not reach" in result.output
 
 
-SCORED = """
-CREATE FUNCTION twice AS 'hidden.double' LANGUAGE PYTHON;
-CREATE TABLE orders (id BIGINT, amount DECIMAL(10, 2)) WITH ('connector' = 'datagen');
-CREATE TABLE result (id BIGINT, twice BIGINT) WITH ('connector' = 'blackhole');
-INSERT INTO result SELECT id, twice(id) FROM orders;
-"""
-CALLS = (
-    HEAD
-    + """
-  - name: calls
-    replace:
-      functions:
-        hidden:double:
-          - {n: 1, result: 70}
-          - {n: null, result: 0}
-          - {n: 2}
-    given: {orders: [{id: 1}, {id: 2}, {}]}
-    expect: {result: [{id: 1, twice: 70}, {id: 2}, {twice: 0}]}
-"""
-)
-
-
-def test_a_table_stands_for_a_function(tell: Tell, tmp_path: Path) -> None:
-    """Its calls are all that there is: another one fails the test, with the place of the table."""
-    (tmp_path / "hidden.py").write_text(HIDDEN)
-    result = tell(CALLS, SCORED)
-    assert result.code == 0, result.output
-    assert "1 test passed" in result.output
-    unknown = tell(CALLS.replace("{id: 2}, {}]", "{id: 3}, {}]"), SCORED)
-    assert unknown.code == 1
-    said = "the table that stands for function 'hidden:double' has no row for the call (n: 3)"
-    assert f"p.test.yaml:8:11: error: {said}" in unknown.output
-    as_text = CALLS.replace(
-        """
-          - {n: 1, result: 70}
-          - {n: null, result: 0}
-          - {n: 2}
-""",
-        """ |
-          n, result
-          1, 70
-          ,  0
-          2,
-""",
-    )
-    assert tell(as_text, SCORED).code == 0
-    expected = CALLS.replace("{id: 2}, {}]", "{id: 3}, {}]").replace(
-        "expect: {result: [{id: 1, twice: 70}, {id: 2}, {twice: 0}]}", "error: has no row for the call"
-    )
-    assert tell(expected, SCORED).code == 0
-
-
-MAPPED = """
-sources:
-  orders: {connector: filesystem, path: in/, format: json, schema: {id: BIGINT, amount: DOUBLE}}
-steps:
-  priced: {from: orders, map: {function: "hidden:fee", schema: {id: BIGINT, fee: DOUBLE}}}
-sinks:
-  out: {from: priced, connector: blackhole}
-"""
-
-
-def test_a_table_stands_for_a_function_of_map(tell: Tell, tmp_path: Path) -> None:
-    (tmp_path / "hidden.py").write_text("def fee(rows):\n    raise RuntimeError('not in a test')\n")
-    story = """
-pipeline: p.yaml
-tests:
-  - name: fees
-    replace:
-      functions:
-        hidden:fee:
-          - {row: {amount: 5}, result: {id: 9, fee: 0.5}}
-          - {row: {amount: 6}, result: {id: 8}}
-    given: {orders: [{id: 1, amount: 6}, {id: 2, amount: 5}, {id: 3, amount: 5}]}
-    expect: {out: [{id: 8, fee: null}, {id: 9, fee: 0.5}, {id: 9, fee: 0.5}]}
-"""
-    result = tell(story, MAPPED, "p.yaml")
-    assert result.code == 0, result.output
-    unknown = tell(story.replace("{row: {amount: 6}", "{row: {amount: 7}"), MAPPED, "p.yaml")
-    assert unknown.code == 1
-    assert "has no row for the call (amount: 6.0)" in unknown.output
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ("[{a: 1, b: 2, result: 3}]", "has 2 columns beside 'result', but it is called with 1 argument"),
-        ("[{a: 1, b: 2}]", "has 2 columns beside 'result'"),
-        ("[{n: x, result: 3}]", "column 'n' of the table that stands for function 'hidden:double' is BIGINT"),
-        ("[{n: 1, result: 3}, {n: 1, result: 4}]", "has two rows for the call (n: 1)"),
-        ("nonsense", "'nonsense' is no function: it is written module:function"),
-        ("{n: 1}", "rows are expected, got a mapping"),
-    ],
-)
-def test_tables_of_calls_that_are_wrong(tell: Tell, tmp_path: Path, table: str, said: str) -> None:
-    (tmp_path / "hidden.py").write_text(HIDDEN)
-    story = f"""{HEAD}
-  - name: calls
-    replace: {{functions: {{"hidden:double": {table}}}}}
-    given: {{orders: [{{id: 1}}]}}
-    expect: {{result: []}}
-"""
-    result = tell(story, SCORED)
-    assert result.code == 2, result.output
-    assert said in result.output
-    assert result.output.count("error:") == 1
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        (
-            "[{row: {amont: 5}, result: {fee: 1}}]",
-            "the rows that function 'hidden:fee' is given have no column 'amont'",
-        ),
-        ("[{amount: 5, result: {fee: 1}}]", "the columns of its table are 'row' and 'result'"),
-        ("[{row: {amount: 5}, result: {fees: 1}}]", "it has no field 'fees'"),
-        ("[{row: {amount: 5}, result: {fee: x}}]", "cannot cast 'x' to DOUBLE"),
-        ("[]", "the columns of its table are 'row' and 'result'"),
-    ],
-)
-def test_tables_for_functions_of_map_that_are_wrong(tell: Tell, tmp_path: Path, table: str, said: str) -> None:
-    (tmp_path / "hidden.py").write_text("def fee(rows):\n    return rows\n")
-    story = f"""
-pipeline: p.yaml
-tests:
-  - name: fees
-    replace: {{functions: {{"hidden:fee": {table}}}}}
-    given: {{orders: [{{id: 1, amount: 5}}]}}
-    expect: {{out: []}}
-"""
-    result = tell(story, MAPPED, "p.yaml")
-    assert result.code == 2, result.output
-    assert said in result.output
-    assert result.output.count("error:") == 1
-
-
-def test_no_table_stands_for_a_function_with_state(tell: Tell, tmp_path: Path) -> None:
-    (tmp_path / "hidden.py").write_text(HIDDEN)
-    story = """
-pipeline: p.yaml
-tests:
-  - name: numbers
-    replace: {functions: {"hidden:Numbered": [{row: {user: a}, result: {n: 1}}]}}
-    given: {clicks: [{user: a}]}
-    expect: {out: []}
-"""
-    result = tell(story, NUMBERED, "p.yaml")
-    assert result.code == 2, result.output
-    assert (
-        "function 'hidden:Numbered' keeps state or gives any number of rows: no table can stand for it" in result.output
-    )
-
-
-AVERAGED = """
-CREATE FUNCTION mean AS 'hidden.Mean' LANGUAGE PYTHON;
-CREATE TABLE sales (k INT, v DOUBLE, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');
-CREATE TABLE grouped (k INT, m DOUBLE) WITH ('connector' = 'blackhole');
-CREATE TABLE minutes (w TIMESTAMP(3), m DOUBLE) WITH ('connector' = 'blackhole');
-CREATE TABLE running (v DOUBLE, m DOUBLE) WITH ('connector' = 'blackhole');
-INSERT INTO grouped SELECT k, mean(v) FROM sales GROUP BY k;
-INSERT INTO minutes
-  SELECT window_start, mean(v) FROM TUMBLE(TABLE sales, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end;
-INSERT INTO running SELECT v, mean(v) OVER (ORDER BY ts) FROM sales;
-"""
-MEAN = """
-class Mean:
-    def create_accumulator(self) -> list[float]:
-        {create}
-
-    def accumulate(self, values: list[float], value: float) -> None:
-        values.append(value)
-
-    def get_value(self, values: list[float]) -> float | None:
-        return {value}
-"""
-
-
-AVERAGES = """
-pipeline: p.sql
-tests:
-  - name: means
-    replace: {functions: {"hidden:Mean": "fakes:Mean"}}
-    given:
-      sales:
-        - {k: 1, v: 1, ts: 2024-03-01T10:00:00}
-        - {k: 2, v: 5, ts: 2024-03-01T10:00:30}
-        - {k: 1, v: 3, ts: 2024-03-01T10:01:00}
-    expect:
-      grouped: {key: [k], rows: [{k: 1, m: 200}, {k: 2, m: 100}]}
-      minutes: [{w: 2024-03-01T10:00:00, m: 200}, {w: 2024-03-01T10:01:00, m: 100}]
-      running: [{v: 1, m: 100}, {v: 5, m: 200}, {v: 3, m: 300}]
-"""
-VALUES = """[
-          {value: [1], result: 100}, {value: [5], result: 100}, {value: [3], result: 100},
-          {value: [3, 1], result: 200}, {value: [1, 5], result: 200}, {value: [5, 1, 3], result: 300}]"""
-
-
-@pytest.fixture
-def hidden_mean(tmp_path: Path) -> None:
-    (tmp_path / "hidden.py").write_text(MEAN.format(create="raise RuntimeError('not in a test')", value="0.0"))
-
-
-@pytest.mark.usefixtures("hidden_mean")
-def test_another_aggregate_stands_for_one(tell: Tell, tmp_path: Path) -> None:
-    (tmp_path / "fakes.py").write_text(MEAN.format(create="return []", value="100.0 * len(values)"))
-    result = tell(AVERAGES, AVERAGED, "p.sql")
-    assert result.code == 0, result.output
-
-
-@pytest.mark.usefixtures("hidden_mean")
-def test_a_table_stands_for_an_aggregate(tell: Tell) -> None:
-    story = AVERAGES.replace('"fakes:Mean"', VALUES)
-    result = tell(story, AVERAGED, "p.sql")
-    assert result.code == 0, result.output
-    unknown = tell(story.replace("value: [1, 5]", "value: [1, 6]"), AVERAGED, "p.sql")
-    assert unknown.code == 1
-    assert (
-        "the table that stands for function 'hidden:Mean' has no row for the call (value: [1.0, 5.0])" in unknown.output
-    )
-
-
-@pytest.mark.usefixtures("hidden_mean")
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ("[{a: [1], b: [2], result: 3}]", "has 2 columns beside 'result', but it is called with 1 argument"),
-        ("[{a: 1, result: 3}]", "is ARRAY<DOUBLE>: a list is expected"),
-        ("[{a: null, result: 3}]", "has a row with lists of different lengths: (a: NULL)"),
-        ("[{a: [1, 2], result: 3}, {a: [2, 1], result: 4}]", "has two rows for the call (a: [2.0, 1.0])"),
-    ],
-)
-def test_tables_for_aggregates_that_are_wrong(tell: Tell, table: str, said: str) -> None:
-    result = tell(AVERAGES.replace('"fakes:Mean"', table), AVERAGED, "p.sql")
-    assert result.code == 2, result.output
-    assert said in result.output
-
-
-WORDS = """
-CREATE FUNCTION words AS 'hidden.words' LANGUAGE PYTHON;
-CREATE TABLE texts (id BIGINT, content STRING) WITH ('connector' = 'datagen');
-CREATE TABLE counted (id BIGINT, word STRING, n BIGINT) WITH ('connector' = 'blackhole');
-INSERT INTO counted SELECT id, word, n FROM texts LEFT JOIN LATERAL TABLE(words(content)) ON TRUE;
-"""
-
-
-HIDDEN_WORDS = """
-from collections.abc import Iterator
-from typing import NamedTuple
-
-class Word(NamedTuple):
-    word: str
-    n: int
-
-def words(content: str) -> Iterator[Word]:
-    raise RuntimeError("not in a test")
-"""
-
-
-def test_a_table_stands_for_a_table_function(tell: Tell, tmp_path: Path) -> None:
-    (tmp_path / "hidden.py").write_text(HIDDEN_WORDS)
-    story = """
-pipeline: p.sql
-tests:
-  - name: words
-    replace:
-      functions:
-        hidden:words:
-          - {content: a b, result: [{word: a, n: 1}, {word: b}]}
-          - {content: null, result: null}
-          - {content: "", result: []}
-    given: {texts: [{id: 1, content: a b}, {id: 2, content: null}, {id: 3, content: ""}]}
-    expect:
-      counted: [{id: 1, word: a, n: 1}, {id: 1, word: b, n: null}, {id: 2, word: null}, {id: 3, word: null, n: null}]
-"""
-    result = tell(story, WORDS, "p.sql")
-    assert result.code == 0, result.output
-    unknown = tell(story.replace("- {content: null, result: null}", ""), WORDS, "p.sql")
-    assert unknown.code == 1
-    assert "the table that stands for function 'hidden:words' has no row for the call (content: NULL)" in unknown.output
-    wrong = tell(story.replace("{word: b}", "{wort: b}"), WORDS, "p.sql")
-    assert wrong.code == 2
-    assert "it has no field 'wort'" in wrong.output
-
-
 RISKY = """
 settings: {dead_letters: {sink: letters}}
 sources:
@@ -687,7 +378,7 @@ tests:
     ],
 )
 def test_what_is_wrong_with_a_file_of_tests_is_said_at_its_place(tell: Tell, tests: str, told: str) -> None:
-    result = tell(tests)
+    result = tell(tests, TOTALS)
     assert result.code == 2, result.output
     assert told in result.output
 
@@ -857,9 +548,9 @@ def test_a_hundred_small_tests_take_a_few_seconds(tell: Tell) -> None:
     given: {{orders: [{{id: 1, buyer: a, amount: {0}, ts: 2024-03-01}}, {{id: 2, buyer: a, amount: 2, ts: 2024-03-01}}]}}
     expect: {{totals: [{{buyer: a, n: 2}}]}}
 """
-    tell(HEAD + one.format(0))  # what is imported once
+    tell(HEAD + one.format(0), TOTALS)  # what is imported once
     began = time.process_time()
-    result = tell(HEAD + "".join(map(one.format, range(25))))
+    result = tell(HEAD + "".join(map(one.format, range(25))), TOTALS)
     assert result.code == 0, result.output
     assert "25 tests passed in 1 file: 100 runs" in result.output
     assert time.process_time() - began < 5

@@ -18,8 +18,10 @@ from flowrun.frontend.trees.spec import (
 AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW, SPARK = "as written", "restored", "rescaled", "row by row", "spark"
 VARIANTS = (AS_WRITTEN, RESTORED, RESCALED, ROW_BY_ROW, SPARK)
 """The ways in which each test runs, on Spark if that is asked for."""
-RESULT, ROWS = "result", "row"
-"""The columns of a table of calls that have their results, and the rows that a function on rows is given."""
+RESULT, ROW, ROWS, OTHER_ROW = "result", "row", "rows", "other"
+"""The columns of a table of calls: what the calls give, and what functions on rows are given: one, several, or one of another stream."""
+WINDOW_BOUNDS = ("window_start", "window_end")
+"""Columns that say of which window the rows are."""
 
 _ROWS = TreeValue("rows: a list of mappings, a text of comma-separated values with a line of names, or `{file: PATH}`")
 _FUNCTION = TreeValue("another function, written module:function, or rows of arguments and results")
@@ -42,8 +44,9 @@ REPLACED = RecordSpec(
             MapValue(_FUNCTION, TextValue("module:function, as the pipeline names it")),
             "Python functions and classes by `module:name` as the pipeline names them, with what stands for them: another one as "
             "`module:name`, importable from the folder of the test, or a table of its calls. Of a function in expressions column `result` "
-            "has the results, and the others are the arguments, in their order; of one of `map` it has the rows that it gives, and column "
-            "`row` those that it is given. A call that the table does not have fails the test.",
+            "has the results, and the others are the arguments, in their order. Of a function on rows it has the rows that are sent, and "
+            "column `row` the row that is given; `rows` has all rows of a window, or those of a key so far; `other` a row of a second "
+            "stream, and a column called like a side output what is sent there. A call that the table does not have fails the test.",
         ),
     ),
 )

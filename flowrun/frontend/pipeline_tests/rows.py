@@ -259,7 +259,7 @@ class _MisfitError(Exception):
 
 
 def _array(values: list[Value], type: DataType) -> pa.Array:
-    if type.children:
+    if type.children or type.root is TypeRoot.ROW:
         return pa.array([_nested(v, type) for v in values], type.arrow)
     for value in values:
         if value is not None and not isinstance(value, str):
@@ -314,7 +314,7 @@ def _nested(value: Value, type: DataType) -> Any:  # Any: what pa.array takes fo
         if not isinstance(value, list):
             raise _MisfitError("a list is expected")
         return [_nested(v, type.children[0]) for v in value]
-    if not type.children:
+    if not type.children and type.root is not TypeRoot.ROW:
         return _array([value], type)[0].as_py()
     if not isinstance(value, dict):
         raise _MisfitError("a mapping is expected")

@@ -5,8 +5,10 @@ A table is a function of this module, as users' functions are of theirs: `table_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from enum import Enum
+from math import isnan
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +22,11 @@ class Role(Enum):
     """What a function is to the pipeline, and so what its calls are given and give."""
 
     SCALAR = "columns of arguments, and a column of values"
-    MAP = "batches of rows, and such batches"
     AGGREGATE = "an argument's values in all rows of a group, in any order, and a value"
     TABLE = "the values of a row, and rows"
+    ROW = "a row, and rows"
+    ROWS = "rows in their order, and rows"
+    WINDOW = "rows in any order, maybe the bounds of their window, and rows"
 
 
 @record(eq=False)
@@ -36,6 +40,8 @@ class Calls:
         results: of each call.
         location: of the table.
         line: the text there.
+        role: of the function.
+        sides: of a function on rows: the rows that each call sends to a side output, by its tag.
     """
 
     function: str
@@ -45,6 +51,7 @@ class Calls:
     location: Location
     line: str
     role: Role = Role.SCALAR
+    sides: Mapping[str, pa.Array] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[Any, int]:
@@ -54,18 +61,26 @@ class Calls:
             PipelineError: two calls have the same arguments.
         """
         found: dict[Any, int] = {}
-        for place, values in enumerate(_rows(self.arguments, len(self.results))):
-            if found.setdefault(self._key(values), place) != place:
+        for place, values in enumerate(rows_of(self.arguments, len(self.results))):
+            if found.setdefault(self._checked_key(values), place) != place:
                 raise self._problem(f"has two rows for the call {self._call(values)}", "a call has one result")
         return found
 
-    def _key(self, values: tuple[Any, ...]) -> Any:
-        if self.role is not Role.AGGREGATE:
-            return _frozen(values)
-        if None in values or len({len(v) for v in values}) != 1:
+    def key(self, values: Sequence[Any]) -> Any:
+        """What a call with these arguments is found by."""
+        match self.role:
+            case Role.AGGREGATE:
+                return _group(zip(*values, strict=True))
+            case Role.WINDOW:
+                rows, *bounds = values
+                return _group(rows), *bounds
+        return _frozen(values)
+
+    def _checked_key(self, values: tuple[Any, ...]) -> Any:
+        if self.role is Role.AGGREGATE and (None in values or len({len(v) for v in values}) != 1):
             problem = f"has a row with lists of different lengths: {self._call(values)}"
             raise self._problem(problem, "a value of each argument belongs to each row of the group")
-        return _group(zip(*values, strict=True))
+        return self.key(values)
 
     def unknown(self, values: Sequence[Any]) -> PipelineError:
         """The error of a call that the table does not have."""
@@ -82,7 +97,7 @@ class Calls:
 
 
 class CallTable:
-    """What is called instead of the function."""
+    """What is called instead of a function of expressions, or a table function."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -97,21 +112,30 @@ class CallTable:
         calls = self._calls
         if calls.role is Role.TABLE:
             return self._results([given])[0].as_py()
-        if calls.role is Role.SCALAR:
-            return self._results(_rows(given, len(given[0])) if given else [()])
-        (batch,) = given
-        columns = [batch.column(name) for name in calls.names]
-        found: pa.StructArray = self._results(_rows(columns, batch.num_rows))
-        return pa.RecordBatch.from_arrays(found.flatten(), names=found.type.names)
+        return self._results(rows_of(given, len(given[0])) if given else [()])
 
     def _results(self, rows: Iterable[tuple[Any, ...]]) -> pa.Array:
-        places = []
-        for values in rows:
-            place = self._places.get(_frozen(values))
-            if place is None:
-                raise self._calls.unknown(values)
-            places.append(place)
-        return self._calls.results.take(pa.array(places, pa.int64()))
+        return self._calls.results.take(found_places(self._calls, self._places, rows))
+
+
+def found_places(calls: Calls, places: Mapping[Any, int], made: Iterable[Sequence[Any]]) -> pa.Int64Array:
+    """Where the table has the results of calls that are made.
+
+    Args:
+        calls: the table.
+        places: its `places`.
+        made: the arguments of each call.
+
+    Raises:
+        PipelineError: there is a call that the table does not have.
+    """
+    found = []
+    for values in made:
+        place = places.get(calls.key(values))
+        if place is None:
+            raise calls.unknown(values)
+        found.append(place)
+    return pa.array(found, pa.int64())
 
 
 class AggregateTable:
@@ -147,12 +171,13 @@ class AggregateTable:
         return self._calls.results[place].as_py()
 
 
-def _group(rows: Iterable[Sequence[Any]]) -> Any:
+def _group(rows: Iterable[Any]) -> Any:
     """The rows of a group as a key of a dictionary, in whatever order they came."""
-    return tuple(sorted((_frozen(tuple(row)) for row in rows), key=repr))
+    return tuple(sorted(map(_frozen, rows), key=repr))
 
 
-def _rows(columns: Sequence[pa.Array], count: int) -> Iterable[tuple[Any, ...]]:
+def rows_of(columns: Sequence[pa.Array], count: int) -> Iterable[tuple[Any, ...]]:
+    """The values of each of `count` rows."""
     return zip(*(c.to_pylist() for c in columns), strict=True) if columns else [()] * count
 
 
@@ -165,21 +190,22 @@ def _frozen(value: Any) -> Any:
             return tuple((k, _frozen(v)) for k, v in value.items())
         case bool():
             return (bool, value)
+        case float() if isnan(value):
+            return (float, "NaN")  # which is unequal to itself
     return value
 
 
-_tables: list[CallTable | AggregateTable] = []
+_tables: list[object] = []
 
 
-def new_table(calls: Calls) -> str:
-    """The reference of a function that a table stands for. Raises PipelineError: the table says two things of one call."""
-    _tables.append(AggregateTable(calls) if calls.role is Role.AGGREGATE else CallTable(calls))
+def reference_to(function: object) -> str:
+    """The reference by which the pipeline finds what stands for a function: a function, or a class."""
+    _tables.append(function)
     return f"{__name__}:table_{len(_tables) - 1}"
 
 
-def __getattr__(name: str) -> Callable[..., Any] | AggregateTable:
+def __getattr__(name: str) -> object:
     prefix, _, number = name.partition("_")
     if prefix != "table" or not number.isdigit() or int(number) >= len(_tables):
         raise AttributeError(name)
-    table = _tables[int(number)]
-    return table.call if isinstance(table, CallTable) else table
+    return _tables[int(number)]
