@@ -172,7 +172,9 @@ class Dispatcher:
             except (ClusterError, StateError):  # its process has just ended, or the job has not begun
                 described = None
             if isinstance(described, dict):
-                return {**described, "started_ms": job.started_ms}
+                told = described.get("waits_for")
+                waits_for = self._waits_for(job_id, None if told is None else str(told))
+                return {**described, "started_ms": job.started_ms, "waits_for": waits_for}
         last = job.description
         return {**last, "pid": job.pid} if isinstance(last, dict) else job.outline()  # its process may be gone since
 
@@ -185,7 +187,9 @@ class Dispatcher:
             if not job.is_over:  # else its process has told how it ended, and is gone
                 raise
             details = job.last_details(self._clock.now_ms())
-        return replace(details, status=replace(details.status, job_id=job_id))  # its process has an id of its own
+        waits_for = None if job.is_over else self._waits_for(job_id, details.status.waits_for)
+        # Its process has an id of its own.
+        return replace(details, status=replace(details.status, job_id=job_id, waits_for=waits_for))
 
     def job_document(self, job_id: str) -> JobDocument | None:
         """The text of a job, without its secrets, which only its own process knows; None: that process has not told it.
@@ -219,8 +223,8 @@ class Dispatcher:
                 progress = manager.watch()
             except ClusterError:  # its process has just ended
                 return job.last
-            waits_for = progress.status.waits_for and self.slots.waits_for(job_id)
-            status = replace(progress.status, job_id=job_id, waits_for=waits_for or progress.status.waits_for)
+            waits_for = self._waits_for(job_id, progress.status.waits_for)
+            status = replace(progress.status, job_id=job_id, waits_for=waits_for)
             with self._lock:
                 if not job.is_over:
                     job.last = replace(progress, status=status)
@@ -421,6 +425,10 @@ class Dispatcher:
             state = "is over" if job.is_over else "cannot be reached now"
             raise ClusterError(f"job {job_id} ('{job.submission.name}') {state}")
         return manager
+
+    def _waits_for(self, job_id: str, told: str | None) -> str | None:
+        """What a job waits for. Its process tells that it waits, but knows only the slots that it has been given."""
+        return told and (self.slots.waits_for(job_id) or told)
 
     def _state(self, job: DispatchedJob) -> str:
         with suppress(ClusterError):

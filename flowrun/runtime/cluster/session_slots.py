@@ -156,8 +156,13 @@ class SessionSlots:
                 return None
             total = sum(m.registration.slots for m in self._managers.values())
             free = sum(m.free for m in self._managers.values())
+            earlier = itertools.takewhile(lambda known: known != job_id, self._jobs)
+            before = sum(self._jobs[other].workers < self._jobs[other].slots <= total for other in earlier)
         managers = "no task manager is there" if not total else f"{free} of {total} are free"
-        return f"slots: needs {job.slots}, has {job.workers}, {managers}"
+        waiting = f"; {'1 job is' if before == 1 else f'{before} jobs are'} before it"
+        return (
+            f"slots: needs {job.slots}, has {job.workers}, {managers}{waiting if before and job.slots <= total else ''}"
+        )
 
     def _forget_files(self, gone: Requirement) -> None:
         for manager in self.task_managers:

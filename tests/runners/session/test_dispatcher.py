@@ -15,6 +15,7 @@ from flowrun.runners.session.messages import JobProcess, JobSubmission
 from flowrun.runtime.cluster.job_files import job_files
 from flowrun.runtime.cluster.session_slots import SessionSlots
 from flowrun.runtime.cluster_messages import JobText
+from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_progress import JobProgress
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.lifecycle import JobState
@@ -31,6 +32,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.is_gone = False
+        self.waits_for: str | None = None
 
     def gateway(self, *_: object, **__: object) -> Connection:
         return self
@@ -49,10 +51,13 @@ class Connection:
         return {"state": "pending", "order": order_id}
 
     def describe(self) -> dict[str, object]:
-        return {"job_id": "of the process", "started_ms": 1, "rows_read": 7}
+        return {"job_id": "of the process", "started_ms": 1, "rows_read": 7, "waits_for": self.waits_for}
+
+    def details(self) -> JobDetails:
+        return JobDetails(self.watch().status, 1, 2, (), (), (), (), {})
 
     def watch(self) -> JobProgress:
-        return JobProgress(JobStatus("of the process", "p", JobState.RUNNING, 1, 2, ()))
+        return JobProgress(JobStatus("of the process", "p", JobState.RUNNING, 1, 2, (), waits_for=self.waits_for))
 
 
 class World:
@@ -213,6 +218,24 @@ def test_what_a_process_says_after_another_one_has_taken_its_place_is_refused() 
     assert world.spawned == [old, new]
     assert world.state(job_id) == "created"
     assert world.dispatcher.slots.waits_for(job_id) == "slots: needs 2, has 0, no task manager is there"
+
+
+def test_what_a_job_waits_for_is_told_by_who_knows_all_slots() -> None:
+    world = World()
+    job_id = world.submit()
+    process = JobProcess(job_id, 1)
+    connection = Connection()
+    world.dispatcher.attach(process, connection)  # type: ignore[arg-type]
+    connection.waits_for = "slots: needs 2 slots, 0 of 0 are free"
+    world.dispatcher.require_slots(process, "tcp://127.0.0.1:1", 2, 0)
+    expected = "slots: needs 2, has 0, no task manager is there"
+    described = world.dispatcher.describe_job(job_id)
+    assert isinstance(described, dict)
+    assert described["waits_for"] == expected
+    assert world.dispatcher.job_details(job_id).status.waits_for == expected
+    assert world.dispatcher.watch_job(job_id).status.waits_for == expected
+    connection.waits_for = None
+    assert world.dispatcher.job_details(job_id).status.waits_for is None
 
 
 def test_a_job_that_is_over_needs_no_slots_whatever_its_process_still_asks_for() -> None:

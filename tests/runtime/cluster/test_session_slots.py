@@ -76,6 +76,9 @@ def test_jobs_come_in_turn_and_one_that_never_fits_keeps_nobody_waiting() -> Non
     slots.require("two", "jm:2", 2)
     slots.require("three", "jm:3", 1)
     assert [manager.of(f"jm:{n}") for n in range(4)] == [0, 3, 0, 0], "the third waits behind the second"
+    assert slots.waits_for("huge") == "slots: needs 9, has 0, 1 of 4 are free"
+    assert slots.waits_for("two") == "slots: needs 2, has 0, 1 of 4 are free"
+    assert slots.waits_for("three") == "slots: needs 1, has 0, 1 of 4 are free; 1 job is before it"
     for assignment in list(manager.started):
         slots.end_worker(state, assignment.worker, "ended", failed=False)
     assert [manager.of(f"jm:{n}") for n in range(4)] == [0, 6, 0, 0], "a running job gets its slots back first"
