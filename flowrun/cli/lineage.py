@@ -43,7 +43,7 @@ def lineage(
     them are followed, too. Told apart are the columns that values are made of, and those that decide which rows there are: conditions,
     keys, orders, times. A Python function may use every column that it is given.
     """
-    from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, show_diagnostics
+    from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, say, show_diagnostics
     from flowrun.errors import PipelineError
     from flowrun.runners.compile import CompiledPipeline
     from flowrun.runners.projects.lineage import lineage_together
@@ -58,8 +58,11 @@ def lineage(
         show_diagnostics(errors)
         ctx.exit(EXIT_BAD_INPUT)
     plans = [(m.file, m.compiled.plan) for m in compiled if isinstance(m.compiled, CompiledPipeline)]
+    programs = [m.file for m in compiled if not isinstance(m.compiled, CompiledPipeline)]
     if not plans:
-        raise PipelineError.of(f"'{path}' is a program: where its columns come from is not known before it runs")
+        raise PipelineError.of(f"'{programs[0]}' is a program: where its columns come from is not known before it runs")
+    for file in programs:
+        say(f"note: {file} is a program: where its columns come from is not known before it runs")
     found = _chosen(lineage_together(plans), wanted, source)
     several = len(plans) > 1
     if form == "json":

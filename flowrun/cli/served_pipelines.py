@@ -15,7 +15,7 @@ from flowrun.core.record import record
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
 from flowrun.runners.projects.graph import same_name
-from flowrun.runners.projects.members import of_file, pipeline_files
+from flowrun.runners.projects.members import is_program_file, of_file, pipeline_files
 from flowrun.runners.recompiling import recompiling
 from flowrun.runners.session.client import ClusterClient
 from flowrun.runners.workers import check_runs_elsewhere, slots_needed
@@ -72,7 +72,7 @@ def compile_served(
 ) -> ServedPipelines:
     """The pipelines of a folder and of those in it: files .yaml, .yml and .sql, but for tests and what is hidden.
 
-    A script that declares tables and runs nothing is left out.
+    A script that declares tables and runs nothing is left out, and so are programs.
 
     Raises:
         PipelineError: the folder has none, or some have errors, or two have one name; carries all problems.
@@ -81,6 +81,10 @@ def compile_served(
     problems: list[Diagnostic] = []
     named: dict[str, Path] = {}
     for file in pipeline_files(folder):
+        if is_program_file(file):
+            if not view.quiet:
+                say(f"note: {file} is a program, which is not served: run it by itself")
+            continue
         try:
             pipeline = _compile(file, variables, overrides)
         except PipelineError as error:

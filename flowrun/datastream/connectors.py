@@ -15,29 +15,29 @@ from flowrun.plan.nodes import TableReference
 C = TypeVar("C")
 
 
-def source_of(
-    connector: str, schema: Schema, options: Mapping[str, object], name: str, *, format: str | None = None
-) -> Source:
+def source_of(table: TableReference, schema: Schema) -> Source:
     """The source that reads a table. Raises PipelineError if connector, format or options are wrong."""
-    table = TableReference(name, connector, options, format)
-    return _checked(table, tables.TableRole.SOURCE, f"source '{name}'", lambda: tables.create_source(table, schema))
+    place = f"source '{table.name}'"
+    return _checked(table, tables.TableRole.SOURCE, place, lambda: tables.create_source(table, schema))
 
 
-def sink_of(
+def written_table(
     connector: str,
-    schema: Schema,
     options: Mapping[str, object],
     name: str,
     *,
     format: str | None = None,
     partition_keys: tuple[str, ...] = (),
     primary_key: tuple[str, ...] = (),
-) -> Sink:
+) -> TableReference:
+    """The table that a sink writes."""
+    return TableReference(name, connector, options, format, tuple(partition_keys), tuple(primary_key))
+
+
+def sink_of(table: TableReference, schema: Schema) -> Sink:
     """The sink that writes a table. Raises PipelineError if connector, format or options are wrong."""
-    table = TableReference(name, connector, options, format, tuple(partition_keys), tuple(primary_key))
-    return _checked(
-        table, tables.TableRole.SINK, f"sink '{name}'", lambda: tables.create_sink(table, schema, unbounded=True)
-    )
+    place = f"sink '{table.name}'"
+    return _checked(table, tables.TableRole.SINK, place, lambda: tables.create_sink(table, schema, unbounded=True))
 
 
 def _checked(table: TableReference, role: tables.TableRole, place: str, create: Callable[[], C]) -> C:

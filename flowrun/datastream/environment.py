@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,12 +17,13 @@ from flowrun.core.recovery import CheckpointSettings, RestartSettings
 from flowrun.core.resources import DEFAULT_SLOT_REQUEST_TIMEOUT_MS, ResourceSpec, SlotSettings, SlotSharingGroup
 from flowrun.core.row_errors import OnError
 from flowrun.core.schema import Schema
-from flowrun.datastream.connectors import source_of
+from flowrun.datastream.connectors import sink_of, source_of
 from flowrun.datastream.execution import JobClient, current_executor
 from flowrun.datastream.function_source import FunctionSource
 from flowrun.datastream.functions import recipe_of
 from flowrun.datastream.row_errors import on_error_of, routed
 from flowrun.datastream.schemas import SchemaLike, as_schema, table_of
+from flowrun.datastream.settings import DataStreamSink
 from flowrun.datastream.stream import DataStream
 from flowrun.errors import PipelineError
 from flowrun.graph.explain import Format, render_stream_graph
@@ -29,9 +31,11 @@ from flowrun.graph.job_graph import JobGraph, JobSettings
 from flowrun.graph.job_graph_generator import build_job_graph
 from flowrun.graph.stream_graph import ExecutionMode, GraphSettings, StreamGraph
 from flowrun.graph.stream_graph_generator import build_stream_graph
-from flowrun.graph.transformation import SinkTransformation, SourceTransformation
+from flowrun.graph.transformation import SinkTransformation, SourceTransformation, Transformation
 from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.watermark_strategy import WatermarkStrategy
+from flowrun.plan.nodes import TableReference
+from flowrun.plan.tables import ProgramTable
 from flowrun.runtime.job_status import JobResult
 
 
@@ -76,6 +80,7 @@ class StreamExecutionEnvironment:
         self.on_error = on_error_of(on_error)
         self.dead_letters = dead_letters
         self._sinks: list[SinkTransformation] = []
+        self._tables: list[tuple[Transformation, ProgramTable]] = []
 
     def from_source(
         self, source: Source, *, name: str = "source", watermarks: WatermarkStrategy | None = None
@@ -152,8 +157,10 @@ class StreamExecutionEnvironment:
         Raises:
             PipelineError: connector, format or options are wrong.
         """
-        source = source_of(connector, as_schema(schema, name), options or {}, name, format=format)
-        return self.from_source(source, name=name, watermarks=watermarks)
+        table = TableReference(name, connector, options or {}, format)
+        rows = self.from_source(source_of(table, as_schema(schema, name)), name=name, watermarks=watermarks)
+        self._tables.append((rows.transformation, ProgramTable(name, table, _line())))
+        return rows
 
     def add_source(
         self,
@@ -185,6 +192,21 @@ class StreamExecutionEnvironment:
     def add_sink(self, sink: SinkTransformation) -> None:
         """Make a sink part of the job; `DataStream.sink_to` calls this."""
         self._sinks.append(sink)
+
+    def write(self, stream: DataStream, table: TableReference) -> DataStreamSink:
+        """Write the rows of a stream to a connector's table; `DataStream.to_connector` calls this.
+
+        Raises:
+            PipelineError: connector, format or options are wrong.
+        """
+        end = stream.sink_to(sink_of(table, stream.schema), name=table.name)
+        self._tables.append((end.transformation, ProgramTable(table.name, table, _line())))
+        return end
+
+    def table_of(self, transformation: Transformation) -> ProgramTable:
+        """What a source reads or a sink writes."""
+        unknown = ProgramTable(transformation.name, None, None)
+        return next((table for made, table in self._tables if made is transformation), unknown)
 
     @property
     def sinks(self) -> tuple[SinkTransformation, ...]:
@@ -293,11 +315,24 @@ class StreamExecutionEnvironment:
         try:
             return current_executor().execute(self) if runner is None else runner(self.job_graph())
         finally:
-            self._sinks.clear()
+            self._forget()
 
     def execute_async(self) -> JobClient:
         """Start the job and give a handle to it; the process must live until it ends. Raises as `execute`."""
         try:
             return current_executor().execute_async(self)
         finally:
-            self._sinks.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        """What is built from now on is another job."""
+        self._sinks.clear()
+        self._tables.clear()
+
+
+def _line() -> int | None:
+    """The line of the program that is called from; None: a module beside it calls, whose lines are not the program's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("flowrun."):
+        frame = frame.f_back
+    return frame.f_lineno if frame.f_globals.get("__name__") == "__main__" else None

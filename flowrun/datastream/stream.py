@@ -17,7 +17,7 @@ from flowrun.connectors.print import PrintSink
 from flowrun.core.schema import Schema
 from flowrun.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from flowrun.datastream.connected import ConnectedIterativeStreams, ConnectedStreams
-from flowrun.datastream.connectors import sink_of
+from flowrun.datastream.connectors import written_table
 from flowrun.datastream.function_sink import FunctionSink, SinkFunction
 from flowrun.datastream.functions import (
     BatchCallable,
@@ -360,7 +360,7 @@ class DataStream(Partitionable, OperatorSettings):
         Raises:
             PipelineError: the options are wrong.
         """
-        return self.sink_to(sink_of(connector, self.schema, options or {}, name, **table), name=name)
+        return self.environment.write(self, written_table(connector, options or {}, name, **table))
 
     def print(self, identifier: str = "", *, name: str = "print") -> DataStreamSink:
         """Print the rows to standard output, as `+I[a, 1]`; `identifier` stands before each."""

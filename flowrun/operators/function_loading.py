@@ -10,7 +10,8 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -123,6 +124,19 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
             file = getattr(sys.modules[name], "__file__", None)
             if file is not None and name.partition(".")[0] in _loaded_from_search_path:
                 _read_at[file] = _changed_at(file)
+
+
+@contextmanager
+def modules_of_its_own(folder: Path) -> Iterator[None]:
+    """Within, modules may be imported from a folder; afterwards they are forgotten, so that another folder may have some of their names."""
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        with _import_lock:
+            for name in sorted(sys.modules.keys() - before):
+                if "." not in name and name in sys.modules and is_from(sys.modules[name], [str(folder.absolute())]):
+                    _drop(name)
 
 
 def _changed_at(file: str) -> int:

@@ -13,6 +13,7 @@ from flowrun.api.source import Source
 from flowrun.connectors.registry import connector_named, connector_names
 from flowrun.connectors.table_options import VALUE_FORMAT, check_format, options_of_formats, source_options
 from flowrun.core.options import Option, Options, parse_options
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType
 from flowrun.errors import InternalError, OptionError
@@ -31,6 +32,21 @@ class TableRole(Enum):
     SOURCE = "source"
     SINK = "sink"
     LOOKUP = "lookup"
+
+
+@record
+class ProgramTable:
+    """What a program in Python reads or writes at one end.
+
+    Attributes:
+        name: of the source or sink.
+        table: None: it is no connector's.
+        line: of the program; None: not known.
+    """
+
+    name: str
+    table: TableReference | None
+    line: int | None
 
 
 def usable_connector(name: str, role: TableRole) -> Connector:

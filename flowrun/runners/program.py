@@ -11,6 +11,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,7 @@ from flowrun.graph.transformation import SinkTransformation, SourceTransformatio
 from flowrun.operators.factories import SourceOperatorFactory
 from flowrun.operators.function_loading import describe
 from flowrun.plan.guarantees import Endpoint, SinkGuarantee, sink_guarantee
+from flowrun.plan.tables import ProgramTable
 from flowrun.runners.graph_texts import render_graphs
 from flowrun.runners.pipeline_text import program_text_to_keep
 from flowrun.runtime.job_status import JobResult
@@ -42,6 +44,8 @@ class CompiledProgram:
     Attributes:
         transformations: the sinks; everything else is reached from them.
         text: what checkpoints keep of the program.
+        reads: the tables of its sources.
+        writes: the tables of its sinks.
     """
 
     name: str
@@ -50,6 +54,8 @@ class CompiledProgram:
     job_graph: JobGraph
     text: PipelineText
     warnings: tuple[Diagnostic, ...] = ()
+    reads: tuple[ProgramTable, ...] = ()
+    writes: tuple[ProgramTable, ...] = ()
 
     @property
     def is_batch(self) -> bool:
@@ -132,15 +138,22 @@ def _run_copy(source: bytes, name: str) -> None:
 
 
 def compile_program(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> CompiledProgram:
-    """The first job of a program, which is stopped where it would run it.
+    """The first job of a program, which is stopped where it would run it. What it prints goes to standard error.
 
     Raises:
-        PipelineError: the program fails, has no job, or its job or settings are wrong.
+        PipelineError: the program fails, ends itself, has no job, or its job or settings are wrong.
     """
     try:
-        run_program(path, _Stopping(path, variables, overrides))
+        with redirect_stdout(sys.stderr):
+            run_program(path, _Stopping(path, variables, overrides))
     except _Stopped as stopped:
         return stopped.compiled
+    except SystemExit as end:
+        said = "" if end.code is None else f": {end.code}" if isinstance(end.code, str) else f" with code {end.code}"
+        raise PipelineError.of(
+            f"{path}: the program ended itself before it ran a job{said}",
+            "let it come to env.execute() without arguments; --var NAME=VALUE gives it values, in env.variables",
+        ) from end
     raise no_job(path)
 
 
@@ -195,7 +208,10 @@ def compile_environment(
     if overrides.get("settings.parallelism") == "auto":  # other machines, and later runs, have other cores
         overrides = {**overrides, "settings.parallelism": str(graph.settings.parallelism)}
     text = text or program_text_to_keep(path, variables, overrides)
-    return CompiledProgram(environment.name, environment.sinks, graph, job_graph, text)
+    sources = {id(source): source for sink in environment.sinks for source in _sources(sink)}
+    reads = tuple(environment.table_of(source) for source in sources.values())
+    writes = tuple(environment.table_of(sink) for sink in environment.sinks)
+    return CompiledProgram(environment.name, environment.sinks, graph, job_graph, text, reads=reads, writes=writes)
 
 
 def _overridden(settings: GraphSettings, overrides: Mapping[str, str]) -> GraphSettings:

@@ -273,6 +273,109 @@ def test_of_a_program_nothing_is_known(tmp_path: Path) -> None:
     assert result.exit_code == 0
 
 
+# -- programs ------------------------------------------------------------------------------------------------------------------
+
+PROGRAMS = PROJECT + "pipelines: [pipelines/*.yaml, 'jobs/*/job.py']\n"
+JOB = """
+from flowrun.datastream import StreamExecutionEnvironment
+from naming import NAME
+
+print("made", NAME)
+env = StreamExecutionEnvironment(NAME)
+lake = env.variables.get("LAKE", "lake")
+rows = env.from_connector("filesystem", "id BIGINT, amount DOUBLE", {"path": f"{lake}/READ"}, format="json", name="rows")
+rows.filter(lambda row: row["amount"] > 0).to_connector("filesystem", {"path": f"{lake}/WRITTEN"}, format="json", name="out")
+numbers = env.from_elements(1, 2, name="numbers")
+numbers.add_sink(print, name="shown")
+env.execute()
+"""
+
+
+def write_program(shop: Path, name: str, text: str) -> None:
+    (shop / "flowrun.yaml").write_text(PROGRAMS)
+    folder = shop / "jobs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.py").write_text(text)
+    (folder / "naming.py").write_text(f"NAME = {name!r}")
+
+
+def test_programs_that_a_project_names_are_validated_with_it(shop: Path) -> None:
+    """Each is run up to its first job, with the modules beside it; what it prints is no part of the answer."""
+    write_program(shop, "clean", JOB.replace("READ", "paid").replace("WRITTEN", "clean"))
+    write_program(shop, "again", JOB.replace("READ", "clean").replace("WRITTEN", "again"))
+    result = call("validate")
+    assert result.exit_code == 0, result.stderr
+    assert "jobs/clean/job.py: valid\n  sink 'out': at most once" in result.stdout
+    assert result.stdout.endswith("4 pipelines: 4 valid\n")
+    assert "made clean\n" in result.stderr
+    told = json.loads(call("validate", "--format", "json").stdout)
+    assert [p["file"] for p in told["pipelines"]][:2] == ["jobs/again/job.py", "jobs/clean/job.py"]
+
+
+def test_programs_meet_pipelines_at_their_tables(shop: Path) -> None:
+    write_program(shop, "clean", JOB.replace("READ", "paid").replace("WRITTEN", "clean"))
+    write_program(shop, "again", JOB.replace("READ", "clean").replace("WRITTEN", "again"))
+    assert call("graph").stdout.splitlines()[:13] == [
+        "again  (jobs/again/job.py)",
+        "  reads   lake/clean  ← clean",
+        "  reads   source 'numbers' of again",
+        "  writes  lake/again",
+        "  writes  sink 'shown' of again",
+        "clean  (jobs/clean/job.py)",
+        "  reads   lake/paid  ← paid",
+        "  reads   source 'numbers' of clean",
+        "  writes  lake/clean  → again",
+        "  writes  sink 'shown' of clean",
+        "paid  (pipelines/paid.yaml)",
+        "  reads   lake/orders",
+        "  writes  lake/paid  → clean, total",
+    ]
+
+
+@pytest.mark.parametrize("command", ["graph", "validate", "lint"])
+def test_a_program_owns_its_tables_as_pipelines_do(shop: Path, command: str) -> None:
+    write_program(shop, "clean", JOB.replace("READ", "orders").replace("WRITTEN", "paid"))
+    result = call(command)
+    assert result.exit_code == 2
+    assert "'paid' writes lake/paid, which 'clean' owns (jobs/clean/job.py:9:1)" in result.stderr
+
+
+def test_lint_and_lineage_say_what_they_do_not_know_of_programs(shop: Path) -> None:
+    write_program(shop, "clean", JOB.replace("READ", "paid").replace("WRITTEN", "clean"))
+    linted = call("lint")
+    assert linted.exit_code == 0
+    assert "note: jobs/clean/job.py is a program: nothing is known of it before it runs" in linted.stderr
+    followed = call("lineage", "total.total")
+    assert followed.exit_code == 0
+    assert "note: jobs/clean/job.py is a program: where its columns come from is not known" in followed.stderr
+    assert "made of     paid.amount ← out.amount of pipelines/paid.yaml" in followed.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1", "if it is a module of functions, name the programs one by one in 'pipelines' of flowrun.yaml"),
+        (
+            "import sys\nsys.exit('give me a date')",
+            "job.py: the program ended itself before it ran a job: give me a date",
+        ),
+        ("raise SystemExit(3)", "the program ended itself before it ran a job with code 3"),
+        ("1 / 0", "job.py:1: the program failed: ZeroDivisionError: division by zero"),
+        ("def f(:", "job.py:1: the program failed: SyntaxError: invalid syntax"),
+        (
+            JOB.replace("READ", "paid").replace("WRITTEN", "c").replace("from_elements(1, 2", "from_elements(1, 'a'"),
+            "numbers",
+        ),
+    ],
+)
+def test_programs_that_are_wrong_are_said_beside_the_others(shop: Path, text: str, said: str) -> None:
+    write_program(shop, "clean", text)
+    result = call("validate")
+    assert result.exit_code == 2, result.stdout
+    assert said in result.stderr
+    assert result.stdout.endswith("3 pipelines: 2 valid, 1 with errors\n")
+
+
 # -- graph ---------------------------------------------------------------------------------------------------------------------
 
 

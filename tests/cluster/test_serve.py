@@ -129,6 +129,12 @@ def test_what_cannot_be_served_is_said(flowrun: Command, tmp_path: Path) -> None
     (folder / "declares.sql").write_text("CREATE TABLE x (v BIGINT) WITH ('connector' = 'blackhole');")
     ran = flowrun("serve", folder)
     assert (ran.code, "there are no pipelines in" in ran.err) == (2, True)
+    (folder / "job.py").write_text("raise RuntimeError('not looked at')")
+    (folder / "flowrun.yaml").write_text("pipelines: [declares.sql, job.py]")
+    ran = flowrun("serve", folder)
+    assert (ran.code, "there are no pipelines in" in ran.err) == (2, True)
+    assert "job.py is a program, which is not served" in ran.err
+    (folder / "flowrun.yaml").unlink()
     text = write(folder, "one").read_text()
     (folder / "two.sql").write_text(text)
     ran = flowrun("serve", folder)

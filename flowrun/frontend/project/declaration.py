@@ -53,8 +53,8 @@ PROJECT = RecordSpec(
         KeySpec(
             "pipelines",
             ListValue(_PATTERN),
-            "The pipelines: paths of YAML and SQL files, relative to this file. `*` and `?` stand for characters of a name, `**` for "
-            "folders.",
+            "The pipelines: paths of YAML and SQL files, and of programs in Python, relative to this file. `*` and `?` stand for "
+            "characters of a name, `**` for folders.",
             default="`pipelines/**/*.yaml`, `pipelines/**/*.yml` and `pipelines/**/*.sql`",
         ),
         KeySpec("settings", _SETTINGS, "Settings of all pipelines that do not set them themselves."),

@@ -20,7 +20,7 @@ from flowrun.state.checkpoints import ProjectText
 PIPELINES = ("pipelines/**/*.yaml", "pipelines/**/*.yml", "pipelines/**/*.sql")
 """Where pipelines are if the project does not say it."""
 _TESTS = (".test.yaml", ".test.yml")
-_SUFFIXES = (".yaml", ".yml", ".sql")
+_SUFFIXES = (".yaml", ".yml", ".sql", ".py")
 _SQL = ".sql"
 _PATTERN = re.compile(r"[*?\[]")
 
@@ -45,7 +45,7 @@ class Project:
         return self.file.parent
 
     def pipelines(self) -> tuple[Path, ...]:
-        """The files of the pipelines, in the order of their paths.
+        """The files of the pipelines, in the order of their paths; programs in Python are among them if the project names them.
 
         Raises:
             PipelineError: a pattern names no file, or one that is no pipeline; or there is none at all.
@@ -62,7 +62,9 @@ class Project:
             if path.name.endswith(_TESTS) or path.resolve() in tables or path.name == PROJECT_FILE:
                 continue
             if path.suffix.lower() not in _SUFFIXES:
-                problems.append(self._problem(f"'{path}' is no pipeline in YAML or SQL", self._naming(given, path)))
+                problems.append(
+                    self._problem(f"'{path}' is no pipeline in YAML or SQL, and no program", self._naming(given, path))
+                )
             kept[path] = None
         if problems:
             raise PipelineError(problems)

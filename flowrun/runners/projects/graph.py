@@ -13,6 +13,7 @@ from flowrun.core.record import record
 from flowrun.errors import Diagnostic, Location
 from flowrun.plan.joins import LookupJoin
 from flowrun.plan.nodes import Plan, PlanNode, Scan, TableReference, walk_plan
+from flowrun.plan.tables import ProgramTable
 
 
 @record
@@ -78,6 +79,32 @@ def pipeline_node(file: Path, plan: Plan) -> PipelineNode:
     reads = [(n.table, n) for n in walk_plan(plan) if isinstance(n, Scan | LookupJoin)]
     writes = [(s.table, s) for s in (*plan.sinks, *plan.letter_sinks.values())]
     return PipelineNode(str(file), plan.name, tuple(_uses(reads)), tuple(_uses(writes)))
+
+
+def program_node(file: Path, name: str, reads: Iterable[ProgramTable], writes: Iterable[ProgramTable]) -> PipelineNode:
+    """The tables of a program; of a source or sink that is no connector's only the name is known.
+
+    Args:
+        file: of the program.
+        name: of its job.
+        reads: its sources.
+        writes: its sinks.
+    """
+    return PipelineNode(str(file), name, _of_program(file, reads, "source"), _of_program(file, writes, "sink"))
+
+
+def _of_program(file: Path, tables: Iterable[ProgramTable], what: str) -> tuple[TableUse, ...]:
+    found = (
+        TableUse(
+            given.name,
+            what if given.table is None else given.table.connector,
+            place,
+            Location(str(file), 1 if given.line is None else given.line, 1),
+        )
+        for given in tables
+        for place in (() if given.table is None else table_places(given.table)) or (None,)
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def _uses(tables: Iterable[tuple[TableReference, PlanNode]]) -> list[TableUse]:

@@ -16,10 +16,18 @@ from flowrun.frontend.project.files import Project, project_around, read_project
 from flowrun.frontend.project_file import PROJECT_FILE
 from flowrun.frontend.references import unused_variable
 from flowrun.frontend.text_files import with_source_line
+from flowrun.operators.function_loading import modules_of_its_own
 from flowrun.plan.guarantees import SinkGuarantee
-from flowrun.runners.compile import CompiledPipeline, compile_file
+from flowrun.runners.compile import PROGRAM_SUFFIX, CompiledPipeline, compile_file
 from flowrun.runners.pipeline_tests.files import is_test_file
-from flowrun.runners.projects.graph import ProjectGraph, graph_problems, meets, pipeline_node
+from flowrun.runners.projects.graph import (
+    PipelineNode,
+    ProjectGraph,
+    graph_problems,
+    meets,
+    pipeline_node,
+    program_node,
+)
 
 if TYPE_CHECKING:
     from flowrun.runners.program import CompiledProgram
@@ -127,16 +135,37 @@ def compile_members(
     return tuple(_compiled(file, variables, overrides, missing_files=missing_files) for file in files)
 
 
+def is_program_file(file: Path) -> bool:
+    """Whether a file is a program in Python."""
+    return file.suffix.lower() == PROGRAM_SUFFIX
+
+
 def _compiled(file: Path, variables: Mapping[str, str], overrides: Mapping[str, str], *, missing_files: bool) -> Member:
     try:
-        with allowing_missing() if missing_files else nullcontext(()) as missing:
+        with (
+            allowing_missing() if missing_files else nullcontext(()) as missing,
+            modules_of_its_own(file.parent) if is_program_file(file) else nullcontext(),
+        ):
             compiled = compile_file(file, variables, overrides)
             guarantees = compiled.guarantees
     except PipelineError as error:
-        return Member(file, None, tuple(of_file(file, problem) for problem in error.diagnostics))
+        problems = error.diagnostics
+        if is_program_file(file):
+            problems = _hinting_at_modules(file, problems)
+        return Member(file, None, tuple(of_file(file, problem) for problem in problems))
     except FlowrunError as error:
         return Member(file, None, (Diagnostic(f"{file}: {error.message}", hint=error.hint),))
     return Member(file, compiled, compiled.warnings, guarantees, tuple(dict.fromkeys(missing)))
+
+
+def _hinting_at_modules(file: Path, problems: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """The problems of a program. One without a job may be a module of functions, which a pattern of the project took for a program."""
+    from flowrun.runners.program import no_job  # pipelines do not need the DataStream API
+
+    if problems != no_job(file).diagnostics:
+        return problems
+    hint = f"end it with env.execute(); if it is a module of functions, name the programs one by one in 'pipelines' of {PROJECT_FILE}"
+    return tuple(replace(problem, hint=hint) for problem in problems)
 
 
 def of_file(file: Path, problem: Diagnostic) -> Diagnostic:
@@ -186,9 +215,19 @@ def _missing(member: Member, written: Sequence[TablePlace]) -> Iterator[Diagnost
 
 
 def graph_of(members: Sequence[Member]) -> ProjectGraph:
-    """The pipelines that have no errors with their tables; programs have no plan, and are left out."""
-    compiled = [(m.file, m.compiled) for m in members if isinstance(m.compiled, CompiledPipeline) and m.compiled.runs]
-    return ProjectGraph(tuple(pipeline_node(file, pipeline.plan) for file, pipeline in compiled))
+    """The pipelines and programs that have no errors, with their tables."""
+    return ProjectGraph(tuple(_node(m.file, m.compiled) for m in members if m.compiled is not None and _runs(m)))
+
+
+def _runs(member: Member) -> bool:
+    """Whether there is anything to run: a script may only describe tables."""
+    return not isinstance(member.compiled, CompiledPipeline) or member.compiled.runs
+
+
+def _node(file: Path, compiled: CompiledPipeline | CompiledProgram) -> PipelineNode:
+    if isinstance(compiled, CompiledPipeline):
+        return pipeline_node(file, compiled.plan)
+    return program_node(file, compiled.name, compiled.reads, compiled.writes)
 
 
 def problems_together(members: Sequence[Member]) -> list[Diagnostic]:

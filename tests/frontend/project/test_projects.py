@@ -273,15 +273,28 @@ def test_pipelines_of_a_project_are_found_by_patterns_without_tests_and_tables(r
     assert [str(p) for p in found.pipelines()] == ["pipelines/a.sql", "pipelines/b.yaml"]
 
 
+def test_programs_are_pipelines_if_the_project_names_them(root: Path) -> None:
+    for name in ("a.sql", "functions.py", "job.py"):
+        (root / "pipelines" / name).write_text("")
+    found = project_around(root)
+    assert found is not None
+    assert [str(p) for p in found.pipelines()] == ["pipelines/a.sql"]
+    (root / "flowrun.yaml").write_text("pipelines: ['pipelines/*.sql', pipelines/job.py]\n")
+    found = project_around(root)
+    assert found is not None
+    assert [str(p) for p in found.pipelines()] == ["pipelines/a.sql", "pipelines/job.py"]
+
+
 @pytest.mark.parametrize(
     ("patterns", "says"),
     [
         ("[pipelines/*.yaml]", "pipelines: no file matches 'pipelines/*.yaml'"),
-        ("[words.py]", "'words.py' is no pipeline in YAML or SQL"),
+        ("[notes.md]", "'notes.md' is no pipeline in YAML or SQL, and no program"),
     ],
 )
 def test_patterns_that_name_no_pipelines_are_errors(root: Path, patterns: str, says: str) -> None:
     (root / "flowrun.yaml").write_text(f"pipelines: {patterns}\n")
+    (root / "notes.md").write_text("")
     found = project_around(root)
     assert found is not None
     with pytest.raises(PipelineError) as error:
