@@ -5,7 +5,7 @@ The kinds are defined by contrast, by who has to act:
 * `PipelineError`: the user's pipeline text, options or arguments are wrong; nothing was run or written (exit code 2).
 * `UnsupportedPlanError`: the text is right, but flowrun cannot do it in this mode; says the nearest thing that works.
 * `SetupError`: the machine lacks what the command needs (Java, a package, a server that answers); nothing was run or written (exit code 2).
-* `ConnectorError`: an outside system or file misbehaved while the job ran; `retryable` says whether to try again.
+* `ConnectorError`: an outside system or file misbehaved while the job ran; `retryable` says whether trying again may help.
 * `DataError`: a record cannot be read, evaluated or written as declared; names the record.
 * `StateError`: a checkpoint, savepoint or state table cannot be used.
 * `ClusterError`: processes of a cluster cannot reach or trust each other, or lack what a job needs.
@@ -207,9 +207,18 @@ class SetupError(FlowrunError):
 
 
 class ConnectorError(FlowrunError):
-    """An outside system or file failed. `retryable`: the same call may succeed later."""
+    """An outside system or file failed.
 
-    def __init__(self, message: str, *, retryable: bool = False, hint: str | None = None) -> None:
+    `retryable` says what to do about it:
+
+    * True: the same call may succeed in a moment (a server that starts, a time-out). Lookups and sinks repeat it; then the job is
+      restarted.
+    * None, not said: the call is not repeated, but the job is restarted, as its restart strategy has it.
+    * False: nothing changes until somebody changes something (a wrong password, a table that is not there, a right that is missing).
+      The job fails at once, whatever its restart strategy.
+    """
+
+    def __init__(self, message: str, *, retryable: bool | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retryable = retryable
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from flowrun.api.refusals import retryable_io
 from flowrun.errors import ConnectorError, DataError, OptionError
 
 
@@ -24,4 +25,4 @@ def named(place: str) -> Iterator[None]:
             error.args = (error.message,)
         raise
     except (OSError, pa.ArrowException) as error:
-        raise ConnectorError(f"{place}: {type(error).__name__}: {error}") from error
+        raise ConnectorError(f"{place}: {type(error).__name__}: {error}", retryable=retryable_io(error)) from error

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from flowrun.api.refusals import retryable_io
 from flowrun.connectors.delta.table import DeltaFolder, client, delta_arrow, in_one_line
 from flowrun.connectors.lake.changes import OPERATION, read_changes
 from flowrun.connectors.lake.committables import Handed
@@ -151,7 +152,7 @@ class DeltaVersion:
         except Exception as error:
             raise ConnectorError(
                 f"the Delta table at {self._folder.location.path.text} cannot be committed to: {in_one_line(error)}",
-                retryable=True,
+                retryable=retryable_io(error, True),
             ) from error
 
 

@@ -55,6 +55,7 @@ def changes_of(folder: DeltaFolder, version: int) -> Changes:
         raise ConnectorError(
             f"version {version} is not in the log of the Delta table at {folder.location.path.text} any more: it was cleaned up before "
             "it was read",
+            retryable=False,
             hint="begin anew with the table as it is now, or keep the log longer (delta.logRetentionDuration)",
         )
     with folder.storage.open(path) as file:

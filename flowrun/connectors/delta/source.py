@@ -160,6 +160,7 @@ class _DeltaPlan:
         more = "" if only_removes else "; rows that such a version only moved to another file are then read again"
         raise ConnectorError(
             f"version {version} of the Delta table at {self._source.location.path.text} {what}, but the table is followed for added rows",
+            retryable=False,
             hint=f"{option} = true passes over that{more}",
         )
 
@@ -248,7 +249,9 @@ class _DeltaFileOpener:
         path = cast(str, at["path"])
         values = cast("Mapping[str, str | None]", at["partition"])
         if not self._folder.storage.holds(path):
-            raise ConnectorError(f"the state asks to read '{path}', which is not in the table's folder")
+            raise ConnectorError(
+                f"the state asks to read '{path}', which is not in the table's folder", retryable=False
+            )
         stored = self._source.schema.select(n for n in self._source.schema.names if n not in values)
         declared = self._source.declared.select(n for n in self._source.declared.names if n not in values)
         filters = tuple(f for f in self._source.filters if f.column not in values)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from flowrun.api.client_library import ClientLibrary
+from flowrun.api.refusals import retryable_io
 from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.connectors.lake.columns import check_read, check_written
 from flowrun.connectors.lake.storage import TableStorage
@@ -66,7 +67,8 @@ class DeltaLocation:
                     hint=f"its newest version is {self._newest()}; old ones are removed as the table is cleaned up",
                 ) from error
             raise ConnectorError(
-                f"the Delta table at {self.path.text} cannot be opened: {in_one_line(error)}", retryable=True
+                f"the Delta table at {self.path.text} cannot be opened: {in_one_line(error)}",
+                retryable=retryable_io(error, True),
             ) from error
         return DeltaFolder(self, table)
 
@@ -100,7 +102,8 @@ class DeltaLocation:
         except Exception as error:
             if self._newest() is None:  # else another subtask was faster
                 raise ConnectorError(
-                    f"a Delta table at {self.path.text} cannot be created: {in_one_line(error)}", retryable=True
+                    f"a Delta table at {self.path.text} cannot be created: {in_one_line(error)}",
+                    retryable=retryable_io(error, True),
                 ) from error
 
 

@@ -117,6 +117,7 @@ class EarlierOutput:
             pass
         raise ConnectorError(
             f"{self._note(run)}, which names the files that a run replaces, is damaged",
+            retryable=False,
             hint="remove it, and what earlier runs left in that folder",
         )
 

@@ -49,7 +49,7 @@ def no_files(scan: FileScan) -> None:
     if is_allowed_to_miss(location):
         return
     if location.is_glob:
-        raise ConnectorError(f"path '{location.text}' matches no file", hint=NO_FILE_HINT)
+        raise ConnectorError(f"path '{location.text}' matches no file", retryable=False, hint=NO_FILE_HINT)
     _log.warning("path '%s' is a folder without files: nothing is read", location.text)
 
 

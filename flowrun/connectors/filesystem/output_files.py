@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
+from flowrun.api.refusals import retryable_io
 from flowrun.connectors.filesystem.table_path import TablePath, is_hidden
 from flowrun.errors import ConnectorError
 
@@ -39,6 +40,7 @@ class OutputFolder:
         if self._filesystem.get_file_info(self.base).type == pafs.FileType.File:
             raise ConnectorError(
                 f"{self._option} '{self._location.text}' is a file, but a folder to write to is needed",
+                retryable=False,
                 hint="name a folder; the files in it get their names from flowrun",
             )
         probe = self.path(f".probe-{uuid.uuid4().hex}")
@@ -282,7 +284,8 @@ class OutputFolder:
 
     def _failed(self, what: str, path: str, error: OSError) -> ConnectorError:
         reason = error.strerror or str(error).splitlines()[0]
-        return ConnectorError(f"{path} {what}: {reason}", hint=f"check permissions and space of {self._option}")
+        hint = f"check permissions and space of {self._option}"
+        return ConnectorError(f"{path} {what}: {reason}", retryable=retryable_io(error), hint=hint)
 
 
 def _sync(path: str) -> None:

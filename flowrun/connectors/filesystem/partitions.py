@@ -91,6 +91,7 @@ def partition_values(path: str, base: str, keys: Schema, default_name: str) -> d
         if text is None:
             raise ConnectorError(
                 f"{path}: expected a folder '{field.name}=…' below {base}, because the table is partitioned by it",
+                retryable=False,
                 hint="remove the column from PARTITIONED BY if it is stored in the files",
             )
         parsed = parse_text(pa.array([None if text == default_name else text], pa.string()), field.type)

@@ -173,6 +173,7 @@ class RecordSplitReader:
     def _shrunk(self) -> ConnectorError:
         return ConnectorError(
             f"{self._path} is shorter than the position {self._base} that was read before: the file was changed",
+            retryable=False,
             hint="files of a source must not change once they are there",
         )
 

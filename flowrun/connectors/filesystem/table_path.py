@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from flowrun.api.connector import PlaceMatching, TablePlace
+from flowrun.api.refusals import retryable_io
 from flowrun.connectors.filesystem.store_options import Store, store_of
 from flowrun.core.options import Options
 from flowrun.core.record import record
@@ -109,7 +110,7 @@ class TablePath:
         except OSError as error:  # the region of a bucket is asked for
             hint = "check the name of the bucket and the network; `?region=…&endpoint_override=…` behind the path says where it is"
             raise ConnectorError(
-                f"path '{self.text}' cannot be opened: {_reason(error)}", retryable=True, hint=hint
+                f"path '{self.text}' cannot be opened: {_reason(error)}", retryable=retryable_io(error, True), hint=hint
             ) from error
         return filesystem, path
 
@@ -293,7 +294,7 @@ def list_files(location: TablePath, pattern: str | None, *, may_be_missing: bool
             if may_be_missing or is_allowed_to_miss(location):
                 return []
             hint = _neighbours(base) if location.is_local else None
-            raise ConnectorError(f"path '{location.text}' does not exist ({base})", hint=hint)
+            raise ConnectorError(f"path '{location.text}' does not exist ({base})", retryable=False, hint=hint)
         if location.is_local:
             entries = list(_walk(base, skip_unreadable_names=may_be_missing))
         else:
@@ -301,7 +302,8 @@ def list_files(location: TablePath, pattern: str | None, *, may_be_missing: bool
             entries = [FoundFile(f.path, f.size) for f in selected if f.type == pafs.FileType.File]
     except (OSError, pa.ArrowException) as error:  # the latter is how Azure's client refuses a login
         hint = None if location.is_local else "check where it is and its credentials: docs/storage.md"
-        raise ConnectorError(f"path '{location.text}' cannot be listed: {_reason(error)}", hint=hint) from error
+        message = f"path '{location.text}' cannot be listed: {_reason(error)}"
+        raise ConnectorError(message, retryable=retryable_io(error), hint=hint) from error
     glob = location.glob_pattern() if location.is_glob else None
     wanted = None if pattern is None else re.compile(pattern)
     found = [
@@ -378,7 +380,7 @@ def compression_of(path: str) -> str | None:
 
 def open_error(path: str, error: OSError) -> ConnectorError:
     """The error for a file that cannot be opened or read."""
-    return ConnectorError(f"{path} cannot be read: {_reason(error)}")
+    return ConnectorError(f"{path} cannot be read: {_reason(error)}", retryable=retryable_io(error))
 
 
 def _reason(error: OSError | pa.ArrowException) -> str:

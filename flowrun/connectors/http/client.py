@@ -19,6 +19,8 @@ from flowrun.errors import ConnectorError
 
 _USUAL = {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": "flowrun"}
 _MOST_REDIRECTS = 5
+_FOR_GOOD = frozenset(range(300, 500)) - {408, 409, 423, 424, 425, 429} | {501, 505, 511}
+"""Status codes of requests that are wrong, or not allowed: the same request gets the same answer until somebody changes something."""
 _SHOWN_TEXT = 200
 _READ_OF_A_REFUSAL = 64 << 10
 
@@ -58,6 +60,7 @@ class _Problem:
     message: str
     hint: str | None = None
     retried: bool = False
+    may_pass: bool = False
     wait_ms: float = 0
     cause: BaseException | None = None
 
@@ -134,7 +137,8 @@ class HttpClient:
             hint = "'retry-strategy.max-retry-after' says how long a wait a server may ask for"
         elif attempt:
             message += f" ({attempt + 1} attempts)"
-        return ConnectorError(f"{request.method} {self._endpoint}: {message}", retryable=problem.retried, hint=hint)
+        retryable = True if problem.retried else None if problem.may_pass else False
+        return ConnectorError(f"{request.method} {self._endpoint}: {message}", retryable=retryable, hint=hint)
 
     async def _attempt(self, request: HttpRequest) -> HttpAnswer:
         httpx, limit_ms = self._httpx, self._endpoint.patience.request_ms
@@ -153,7 +157,9 @@ class HttpClient:
                 retried=True,
             ) from None
         except httpx.DecodingError as error:
-            raise self._problem(f"the answer is not compressed as it says: {error}", None, error) from None
+            raise self._problem(
+                f"the answer is not compressed as it says: {error}", None, error, may_pass=True
+            ) from None
         except (httpx.InvalidURL, httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:
             raise self._problem(f"the request cannot be sent: {error}", None, error) from None
         except (httpx.TransportError, OSError) as error:
@@ -175,7 +181,9 @@ class HttpClient:
                 error,
             )
         if isinstance(error, self._httpx.ProxyError):
-            return self._problem(f"the proxy refuses: {error}", "check the option 'proxy'", error)
+            return self._problem(
+                f"the proxy refuses: {error}", "check the option 'proxy'", error, may_pass="407" not in str(error)
+            )
         if isinstance(error, self._httpx.ConnectError):
             return self._problem(
                 f"the server cannot be reached: {_reason(error)}",
@@ -193,8 +201,10 @@ class HttpClient:
         )
 
     @staticmethod
-    def _problem(message: str, hint: str | None, cause: BaseException, *, retried: bool = False) -> _FailedAttemptError:
-        return _FailedAttemptError(_Problem(message, hint, retried, cause=cause))
+    def _problem(
+        message: str, hint: str | None, cause: BaseException, *, retried: bool = False, may_pass: bool = False
+    ) -> _FailedAttemptError:
+        return _FailedAttemptError(_Problem(message, hint, retried, may_pass, cause=cause))
 
     async def _followed(self, request: HttpRequest) -> HttpAnswer:
         """The answer, wherever on the same server it is found."""
@@ -238,7 +248,7 @@ class HttpClient:
         message = f"the server answers {status} {response.reason_phrase}".rstrip() + (f": {said}" if said else "")
         retried = status in codes.retried
         wait_ms = _asked_wait_ms(response.headers.get("retry-after")) if retried else 0
-        raise _FailedAttemptError(_Problem(message, _remedy(status), retried, wait_ms))
+        raise _FailedAttemptError(_Problem(message, _remedy(status), retried, status not in _FOR_GOOD, wait_ms))
 
 
 def _redirects(method: str) -> frozenset[int]:

@@ -189,6 +189,7 @@ class Endpoint:
 def _bad_file(option: str, path: str, error: Exception) -> ConnectorError:
     return ConnectorError(
         f"'{option}': the PEM file '{path}' cannot be used: {error}",
+        retryable=False,
         hint="check that it is there and holds what the option says, and 'security.key.password' if its key is encrypted",
     )
 

@@ -121,7 +121,7 @@ class HttpLookup:
         """The rows with these keys.
 
         Raises:
-            ConnectorError: the server cannot be asked, after all attempts; never retryable.
+            ConnectorError: the server cannot be asked, after all attempts; the same call is not to be repeated.
             DataError: an answer holds no row of the table.
         """
         assert self._client is not None
@@ -131,7 +131,8 @@ class HttpLookup:
         try:
             answers = self._client.run(self._client.send_all(requests, at_a_time)) if requests else []
         except ConnectorError as error:  # it was tried again already, request by request
-            raise ConnectorError(error.message, hint=error.hint) from error
+            retryable = False if error.retryable is False else None
+            raise ConnectorError(error.message, retryable=retryable, hint=error.hint) from error
         records, of_record = self._records(answers, asked.distinct)
         decoded = self._decoder.decode(messages_chunk(pa.array(records, pa.binary())))
         for bad in decoded.bad:

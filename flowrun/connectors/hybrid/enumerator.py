@@ -173,6 +173,7 @@ class HybridEnumerator:
             if not enumerator.exhausted:
                 raise ConnectorError(
                     f"table '{self._name}': source '{part.identifier}' has no end",
+                    retryable=False,
                     hint="bound it, or read rows before its switch-time only",
                 )
             behind = None if self._is_last else self._left[1][0].begin_ms

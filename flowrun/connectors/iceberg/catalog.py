@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from flowrun.api.client_library import ClientLibrary
+from flowrun.api.refusals import retryable_io
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, OptionError
@@ -55,8 +56,19 @@ class CatalogAccess:
                     return _opened(self, os.getpid())  # another process made the catalog's own tables at the same time
         except Exception as error:
             raise ConnectorError(
-                f"Iceberg catalog '{self.name}' ({self.type}) cannot be reached: {first_line(error)}", retryable=True
+                f"Iceberg catalog '{self.name}' ({self.type}) cannot be reached: {first_line(error)}",
+                retryable=may_pass(error),
             ) from error
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a catalog or its store may do later what it refuses now: not where a right is missing or a request is wrong."""
+    errors = library("pyiceberg.exceptions")
+    refusals = (
+        errors.UnauthorizedError, errors.ForbiddenError, errors.BadRequestError, errors.OAuthError, errors.ValidationError,
+        errors.NotInstalledError,
+    )  # fmt: skip
+    return not isinstance(error, refusals) and retryable_io(error, True) is True
 
 
 @functools.lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.connectors.iceberg.catalog import first_line, library
+from flowrun.connectors.iceberg.catalog import first_line, library, may_pass
 from flowrun.connectors.iceberg.data_files import IcebergFiles, data_file
 from flowrun.connectors.iceberg.table import IcebergTable
 from flowrun.connectors.lake.changes import has_key, read_changes, upserts_and_deletes
@@ -104,6 +104,7 @@ class IcebergVersion:
         raise ConnectorError(
             f"whether {sorted(paths)[0]} was committed to the {self._opened.name.shown} is not known: the snapshots of that time have been "
             "removed from the table",
+            retryable=False,
             hint="go on from a newer checkpoint or savepoint; or, if you know that it was not committed, begin anew",
         )
 
@@ -165,7 +166,9 @@ class IcebergVersion:
         try:
             return list(self._table.scan(row_filter=condition).plan_files())
         except Exception as error:
-            raise ConnectorError(f"the {self._opened.name.shown} cannot be read: {first_line(error)}") from error
+            raise ConnectorError(
+                f"the {self._opened.name.shown} cannot be read: {first_line(error)}", retryable=may_pass(error)
+            ) from error
 
     def _rows_of(self, file: Any) -> Iterator[pa.RecordBatch]:
         task = library("pyiceberg.table").FileScanTask(file)
@@ -178,7 +181,9 @@ class IcebergVersion:
         try:
             return scan.to_table([task])
         except Exception as error:
-            raise ConnectorError(f"{task.file.file_path} cannot be read: {first_line(error)}") from error
+            raise ConnectorError(
+                f"{task.file.file_path} cannot be read: {first_line(error)}", retryable=may_pass(error)
+            ) from error
 
     def _write(self, batches: Iterator[pa.RecordBatch], writer: str) -> list[Any]:
         """Write rows to files of the current partitioning, named by `writer`; gives the client library's `DataFile`s."""
@@ -252,7 +257,7 @@ class IcebergVersion:
             if type(error).__name__ == "OperationalError":  # the catalog's database is locked, or did not answer
                 raise ConflictError(first_line(error)) from error
             raise ConnectorError(
-                f"the {self._opened.name.shown} cannot be committed to: {first_line(error)}", retryable=True
+                f"the {self._opened.name.shown} cannot be committed to: {first_line(error)}", retryable=may_pass(error)
             ) from error
 
     def _append(self, update: Any) -> Any:

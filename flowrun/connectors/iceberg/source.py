@@ -19,7 +19,7 @@ from flowrun.api.source import (
     split_list,
 )
 from flowrun.connectors.formats.arrow_fit import fit_column
-from flowrun.connectors.iceberg.catalog import first_line, library
+from flowrun.connectors.iceberg.catalog import first_line, library, may_pass
 from flowrun.connectors.iceberg.data_files import partition_record, partition_texts
 from flowrun.connectors.iceberg.filters import iceberg_filter
 from flowrun.connectors.iceberg.sink import table_name
@@ -219,6 +219,7 @@ class _IcebergPlan:
                 raise ConnectorError(
                     f"snapshot {after} of the {opened.name.shown}, up to which it was read, is not among those that led to the newest one: "
                     "snapshots were removed before they were read, or the table was rolled back",
+                    retryable=False,
                     hint="begin anew with the table as it is now, or keep snapshots longer",
                 )
         schema = table.schema()
@@ -244,6 +245,7 @@ class _IcebergPlan:
                 did = "updated or overwrote" if operation == "overwrite" else "deleted"
                 raise ConnectorError(
                     f"snapshot {snapshot.snapshot_id} of the {opened.name.shown} {did} rows, but the table is followed for added rows",
+                    retryable=False,
                     hint=f"{option} = true passes over such snapshots",
                 )
         return bool(operation == "append")
@@ -254,7 +256,9 @@ class _IcebergPlan:
         except FlowrunError:
             raise
         except Exception as error:
-            raise ConnectorError(f"the {opened.name.shown} cannot be read: {first_line(error)}") from error
+            raise ConnectorError(
+                f"the {opened.name.shown} cannot be read: {first_line(error)}", retryable=may_pass(error)
+            ) from error
         for task in tasks:
             file = task.file
             position: dict[str, JsonValue] = {
@@ -347,10 +351,13 @@ class _IcebergFileOpener:
                 tasks = self._opened.table.scan(snapshot_id=snapshot).plan_files()
                 self._tasks = (snapshot, {t.file.file_path: t for t in tasks})
             except Exception as error:
-                raise ConnectorError(f"the {self._source.name.shown} cannot be read: {first_line(error)}") from error
+                message = f"the {self._source.name.shown} cannot be read: {first_line(error)}"
+                raise ConnectorError(message, retryable=may_pass(error)) from error
         task = self._tasks[1].get(path)
         if task is None:
-            raise ConnectorError(f"{path} is no file of snapshot {snapshot} of the {self._source.name.shown}")
+            raise ConnectorError(
+                f"{path} is no file of snapshot {snapshot} of the {self._source.name.shown}", retryable=False
+            )
         return task
 
     def _batches(self, task: Any, schema: Any, path: str) -> Iterator[pa.RecordBatch]:
@@ -367,7 +374,7 @@ class _IcebergFileOpener:
         try:
             yield from scan.to_record_batches([task])
         except Exception as error:
-            raise ConnectorError(f"{path} cannot be read: {first_line(error)}", retryable=True) from error
+            raise ConnectorError(f"{path} cannot be read: {first_line(error)}", retryable=may_pass(error)) from error
 
     def _fitted(self, batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
         schema = self._source.schema

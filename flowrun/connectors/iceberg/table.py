@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flowrun.connectors.iceberg.catalog import CatalogAccess, first_line, library
+from flowrun.connectors.iceberg.catalog import CatalogAccess, first_line, library, may_pass
 from flowrun.connectors.lake.columns import check_read, check_written
 from flowrun.connectors.lake.storage import TableStorage
 from flowrun.core.record import record
@@ -66,7 +66,9 @@ class IcebergName:
                 hint="check catalog-database and catalog-table; a sink creates the table if it is not there, a source does not",
             ) from error
         except Exception as error:
-            raise ConnectorError(f"{self.shown} cannot be opened: {first_line(error)}", retryable=True) from error
+            raise ConnectorError(
+                f"{self.shown} cannot be opened: {first_line(error)}", retryable=may_pass(error)
+            ) from error
 
     def create(self, schema: Schema, partitions: tuple[str, ...]) -> None:
         """Create the table, and its namespace, with these columns; nothing happens if it is there. It blocks on I/O.
@@ -85,7 +87,7 @@ class IcebergName:
                         return
                     if attempt == _ATTEMPTS:
                         raise ConnectorError(
-                            f"{self.shown} cannot be created: {first_line(error)}", retryable=True
+                            f"{self.shown} cannot be created: {first_line(error)}", retryable=may_pass(error)
                         ) from error
                 else:
                     return

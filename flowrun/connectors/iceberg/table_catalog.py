@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowrun.api.table_catalog import CatalogType, StoredColumn, StoredTable
-from flowrun.connectors.iceberg.catalog import CLIENT, CatalogAccess, catalog_of, first_line, library
+from flowrun.connectors.iceberg.catalog import CLIENT, CatalogAccess, catalog_of, first_line, library, may_pass
 from flowrun.connectors.iceberg.connector import CATALOG_OPTIONS
 from flowrun.core import types
 from flowrun.core.options import Option, Options, OptionType
@@ -97,7 +97,7 @@ class IcebergCatalog:
             raise
         except Exception as error:
             message = f"Iceberg catalog '{self._access.name}' ({self._access.type}): {what}: {first_line(error)}"
-            raise ConnectorError(message, retryable=True) from error
+            raise ConnectorError(message, retryable=may_pass(error)) from error
 
 
 def _stored(table: Any) -> StoredTable:

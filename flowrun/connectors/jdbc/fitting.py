@@ -40,6 +40,7 @@ def _expression(dialect: Dialect, relation: Relation, field: Field) -> str:
         detail = str(error)
         raise ConnectorError(
             f"column '{field.name}' of {relation.name} is {column.shown}, which cannot be read as {field.type}",
+            retryable=False,
             hint=detail or "declare a type that holds its values; STRING holds nearly all",
         ) from None
 

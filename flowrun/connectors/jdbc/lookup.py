@@ -81,6 +81,7 @@ class JdbcLookup:
             except MisfitError as error:
                 raise ConnectorError(
                     f"column '{key.name}' of {relation.name} is {column.shown}, by which a {key.type} cannot be looked up",
+                    retryable=False,
                     hint=str(error),
                 ) from None
 

@@ -124,6 +124,7 @@ class Relation:
         if found is None:
             raise ConnectorError(
                 f"table {self.name} has no column '{name}'",
+                retryable=False,
                 hint=did_you_mean(name, self.columns) or "compare the declared columns with those of the table",
             )
         return found

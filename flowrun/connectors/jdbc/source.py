@@ -297,6 +297,7 @@ class SplitQuery:
         if not position["by_place"] and position["rows"]:
             raise ConnectorError(
                 f"reading {relation.name} cannot go on in its middle: its rows have no places that stay the same",
+                retryable=False,
                 hint="read the tables behind it, or take no checkpoints while it is read",
             )
         scan = self._scan(relation, position)
@@ -345,6 +346,7 @@ class SplitQuery:
         except MisfitError:
             raise ConnectorError(
                 f"'scan.partition.column' is '{partition.column}', whose type {column.shown} is not cut into ranges",
+                retryable=False,
                 hint="choose a column of numbers, dates or timestamps, or leave 'scan.partition.*' out",
             ) from None
         name = identifier(column.name)

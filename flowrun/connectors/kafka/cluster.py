@@ -72,6 +72,8 @@ _CLASSES = re.compile(
     r"(?:interceptor\.classes|config\.providers|sasl\.login\.class|.*\.callback\.handler\.class|.*\.factory\.class)"
 )
 _JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_CUT_OFF = re.compile(r"disconnected|timed out|transport failure|connection", re.IGNORECASE)
+"""Words of an error of a login that ended as its connection did."""
 _JAVAS_OWN = (".jks", ".jceks")
 _JKS = (*_JAVAS_OWN, ".p12", ".pfx")
 
@@ -158,7 +160,7 @@ class ClientErrors:
         self._told.clear()
 
     def check(self) -> None:
-        """Raise ConnectorError if trying again is of no use.
+        """Raise ConnectorError if waiting is of no use.
 
         That is where a topic is gone, the login or a certificate is refused, or the client is broken.
         """
@@ -174,11 +176,13 @@ class ClientErrors:
         if error.code() == kinds._AUTHENTICATION:
             raise ConnectorError(
                 f"Kafka at {self._bootstrap} refuses the login: {error.str()}",
+                retryable=None if _CUT_OFF.search(error.str()) else False,
                 hint="check properties.security.protocol, properties.sasl.mechanism, properties.sasl.username and properties.sasl.password",
             )
         if error.code() == kinds._SSL:
             raise ConnectorError(
                 f"no encrypted connection to Kafka at {self._bootstrap}: {error.str()}",
+                retryable=False if "certificate" in error.str() else None,
                 hint="check properties.ssl.truststore.location, and properties.ssl.endpoint.identification.algorithm",
             )
         if error.fatal():
@@ -220,6 +224,18 @@ def may_pass(error: Any) -> bool:
         kinds.CONCURRENT_TRANSACTIONS, kinds.UNSTABLE_OFFSET_COMMIT, kinds.NETWORK_EXCEPTION,
     )  # fmt: skip
     return bool(error.retriable()) or error.code() in passing
+
+
+def is_refused(error: Any) -> bool:
+    """Whether a broker will answer the same until somebody changes something: rights, names, versions."""
+    kinds = library().KafkaError
+    return error.code() in (
+        kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED,
+        kinds.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, kinds.SASL_AUTHENTICATION_FAILED, kinds.UNSUPPORTED_SASL_MECHANISM,
+        kinds.ILLEGAL_SASL_STATE, kinds.SECURITY_DISABLED, kinds.TOPIC_EXCEPTION, kinds.INVALID_GROUP_ID, kinds.POLICY_VIOLATION,
+        kinds.UNSUPPORTED_VERSION, kinds.UNSUPPORTED_FOR_MESSAGE_FORMAT, kinds.INVALID_REQUIRED_ACKS, kinds.INVALID_TIMESTAMP,
+        kinds.INVALID_RECORD, kinds._UNSUPPORTED_FEATURE, kinds._INVALID_ARG,
+    )  # fmt: skip
 
 
 def cluster_of(options: Options) -> KafkaCluster:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from flowrun.api.source import Split
-from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, library
+from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, is_refused, library
 from flowrun.connectors.kafka.decoding import DecodedMessages, MessageDecoder
 from flowrun.connectors.kafka.enumerator import partition_of
 from flowrun.connectors.kafka.messages import by_partition
@@ -296,6 +296,7 @@ class PartitionFetcher:
         if code in (kinds._AUTO_OFFSET_RESET, kinds.OFFSET_OUT_OF_RANGE):
             raise ConnectorError(
                 f"{place}: the position to read on at is not there any more: {error.str()}",
+                retryable=False,
                 hint="messages were deleted before they were read, or the topic was made anew; to go on without them, set "
                 "'properties.auto.offset.reset' = 'earliest' or 'latest'",
             )
@@ -304,7 +305,7 @@ class PartitionFetcher:
             return
         self._errors.take(error)
         self._errors.check()
-        raise ConnectorError(f"{place or 'Kafka'}: {error.str()}", retryable=True)
+        raise ConnectorError(f"{place or 'Kafka'}: {error.str()}", retryable=not is_refused(error))
 
     def _assign_again(self, partition: Partition) -> None:
         """Tell the client once more where to read on: it lost that, and asked the group instead, which has no part in it."""

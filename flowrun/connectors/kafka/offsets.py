@@ -63,6 +63,7 @@ class ScanPlace:
                 if missing and self.is_end:
                     raise ConnectorError(
                         f"'scan.bounded.specific-offsets' names no offset for partition {missing[0].number} of topic '{missing[0].topic}'",
+                        retryable=False,
                         hint="name the offset to end at for each partition; 0: nothing of it is read",
                     )
                 return {**found, **self._committed(missing, cluster, "earliest")}
@@ -75,6 +76,7 @@ class ScanPlace:
         if missing and fallback == "none":
             raise ConnectorError(
                 f"group '{self.group}' has committed no offset for partition {missing[0].number} of topic '{missing[0].topic}'",
+                retryable=False,
                 hint="say otherwise where to end: 'scan.bounded.mode' = 'latest-offset'"
                 if self.is_end
                 else "say where to begin: 'scan.startup.mode' = 'earliest-offset', or 'properties.auto.offset.reset' = 'earliest'",

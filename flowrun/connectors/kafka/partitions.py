@@ -13,6 +13,7 @@ from flowrun.connectors.kafka.cluster import (
     ClientErrors,
     KafkaCluster,
     admin_library,
+    is_refused,
     library,
     may_pass,
 )
@@ -80,9 +81,12 @@ class ClusterMetadata:
 
     def _missing(self, name: str, found: Iterable[str], error: Any) -> ConnectorError:
         if error is not None and error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return ConnectorError(f"topic '{name}' cannot be read: {error.str()}", retryable=error.retriable())
+            return ConnectorError(
+                f"topic '{name}' cannot be read: {error.str()}", retryable=False if is_refused(error) else None
+            )
         return ConnectorError(
             f"topic '{name}' does not exist in Kafka at {self._cluster.bootstrap}",
+            retryable=False,
             hint=did_you_mean(name, [n for n in found if not n.startswith("__")]) or "create it first",
         )
 
@@ -142,6 +146,9 @@ class ClusterMetadata:
                 errors.check()
                 problem = error.args[0]
                 if not may_pass(problem):
-                    raise ConnectorError(f"Kafka at {self._cluster.bootstrap}: {problem.str()}") from error
+                    retryable = False if is_refused(problem) else None
+                    raise ConnectorError(
+                        f"Kafka at {self._cluster.bootstrap}: {problem.str()}", retryable=retryable
+                    ) from error
                 if time.monotonic() > deadline:
                     raise errors.unreachable(problem.str()) from error

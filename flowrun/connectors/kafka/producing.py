@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.connectors.kafka.cluster import NEW_TOPIC_S, REQUEST_TIMEOUT_S, ClientErrors, KafkaCluster, library
+from flowrun.connectors.kafka.cluster import (
+    NEW_TOPIC_S,
+    REQUEST_TIMEOUT_S,
+    ClientErrors,
+    KafkaCluster,
+    is_refused,
+    library,
+)
 from flowrun.errors import ConnectorError, DataError
 
 _CHUNK_ROWS = 8_192
@@ -87,7 +94,9 @@ class MessageProducer:
                     raise self._errors.unreachable(problem.str())
             elif waited_s > NEW_TOPIC_S:
                 raise ConnectorError(
-                    f"topic '{topic}' does not exist in Kafka at {self._cluster.bootstrap}", hint="create it first"
+                    f"topic '{topic}' does not exist in Kafka at {self._cluster.bootstrap}",
+                    retryable=False,
+                    hint="create it first",
                 )
             else:
                 time.sleep(0.1)
@@ -211,7 +220,8 @@ class MessageProducer:
                 f"{place}: a message is larger than the queue of the client",
                 hint="raise 'properties.queue.buffering.max.kbytes'",
             )
-        retryable = error.retriable() or error.code() in (kinds._MSG_TIMED_OUT, kinds._TIMED_OUT, kinds._TRANSPORT)
+        passing = error.retriable() or error.code() in (kinds._MSG_TIMED_OUT, kinds._TIMED_OUT, kinds._TRANSPORT)
+        retryable = True if passing else False if is_refused(error) else None
         return ConnectorError(f"{place}: a message could not be delivered: {error.str()}", retryable=retryable)
 
     def abort(self) -> None:

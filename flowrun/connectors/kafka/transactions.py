@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
-from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, library, may_pass
+from flowrun.connectors.kafka.cluster import ClientErrors, KafkaCluster, is_refused, library, may_pass
 from flowrun.connectors.kafka.producing import MessageProducer
 from flowrun.connectors.staged.commit import StagedCommit
 from flowrun.errors import ConnectorError, OptionError
@@ -241,4 +241,5 @@ def _failure(error: Any, cluster: KafkaCluster) -> ConnectorError | OptionError:
             retryable=True,
             hint="another run of this job commits, or the transaction took longer than 'properties.transaction.timeout.ms'",
         )
-    return ConnectorError(f"Kafka at {cluster.bootstrap}: a commit failed: {error.str()}", retryable=True)
+    retryable = not is_refused(error)
+    return ConnectorError(f"Kafka at {cluster.bootstrap}: a commit failed: {error.str()}", retryable=retryable)

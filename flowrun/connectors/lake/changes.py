@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from flowrun.api.refusals import retryable_io
 from flowrun.connectors.lake.committables import Content, Handed
 from flowrun.connectors.lake.storage import TableStorage
 from flowrun.connectors.newest_rows import key_numbers
@@ -50,7 +51,9 @@ def read_changes(storage: TableStorage, given: Sequence[Handed], keys: Sequence[
                 with storage.open(location) as opened:
                     batches += pq.ParquetFile(opened).read().to_batches()
             except (OSError, pa.ArrowException) as error:
-                raise ConnectorError(f"{location} cannot be read: {error}", retryable=True) from error
+                raise ConnectorError(
+                    f"{location} cannot be read: {error}", retryable=retryable_io(error, True)
+                ) from error
     if not batches:
         return None
     return last_changes(pa.concat_batches(batches), keys)

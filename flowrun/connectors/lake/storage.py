@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from flowrun.api.refusals import retryable_io
 from flowrun.errors import ConnectorError
 
 
@@ -139,7 +140,8 @@ def failure(what: str, location: str, error: BaseException) -> ConnectorError:
     """The error for I/O that failed at a location."""
     strerror = error.strerror if isinstance(error, OSError) else None
     reason = strerror or (str(error).splitlines() or [type(error).__name__])[0]
-    return ConnectorError(f"{location} {what}: {reason}", hint="check permissions and space where the table is")
+    hint = "check permissions and space where the table is"
+    return ConnectorError(f"{location} {what}: {reason}", retryable=retryable_io(error), hint=hint)
 
 
 def _sync(path: str) -> None:

@@ -78,6 +78,7 @@ def pieces_of(connection: Any, oid: int) -> tuple[Piece, ...]:
         if kind != "r":
             raise ConnectorError(
                 f"{name} is a foreign table: its changes are not in the log of this server",
+                retryable=False,
                 hint="read the partitions that are stored here, each by a table of its own",
             )
         found.append(Piece(Chunk(number, filenode, 0, int(pages)), float(rows_a_page or _ROWS_A_PAGE)))

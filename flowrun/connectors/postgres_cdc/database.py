@@ -107,6 +107,7 @@ def slot_state(connection: Any, table: CapturedTable) -> SlotState | None:
     if plugin != "pgoutput" or database != table.access.address.database:
         raise ConnectorError(
             f"the replication slot '{table.slot}' on {table.server} is of database '{database}' and plug-in '{plugin}'",
+            retryable=False,
             hint="choose another 'slot.name'",
         )
     return SlotState(0 if lsn is None else parse_lsn(lsn), bool(active), bool(lost))
@@ -158,6 +159,7 @@ def prepare(table: CapturedTable, wanted: Wanted) -> int:
         if level != "logical":
             raise ConnectorError(
                 f"{table.server} has wal_level = {level}: changes cannot be read from its log",
+                retryable=False,
                 hint="set wal_level = logical in postgresql.conf, and restart the server",
             )
         found = connection.execute(
@@ -168,12 +170,14 @@ def prepare(table: CapturedTable, wanted: Wanted) -> int:
         if found is None:
             raise ConnectorError(
                 f"{table.server} has no table {table.name}",
+                retryable=False,
                 hint="check 'schema-name' and 'table-name', as they are spelled",
             )
         oid, kind, persistence = found
         if persistence != "p":
             raise ConnectorError(
                 f"table {table.name} on {table.server} is UNLOGGED: its changes are not in the log",
+                retryable=False,
                 hint=f"ALTER TABLE {table.name} SET LOGGED",
             )
         _check_columns(connection, table, oid, wanted.columns)
@@ -187,11 +191,14 @@ def _check_columns(connection: Any, table: CapturedTable, oid: int, columns: Seq
     for name in columns:
         if name not in there:
             raise ConnectorError(
-                f"table {table.name} on {table.server} has no column '{name}'", hint=did_you_mean(name, there)
+                f"table {table.name} on {table.server} has no column '{name}'",
+                retryable=False,
+                hint=did_you_mean(name, there),
             )
         if there[name]:
             raise ConnectorError(
                 f"column '{name}' of table {table.name} is generated, and the log does not tell its values",
+                retryable=False,
                 hint="do not declare it, and compute it in the pipeline",
             )
 
@@ -205,6 +212,7 @@ def _check_identity(connection: Any, table: CapturedTable, oid: int, keys: Seque
             why = "has REPLICA IDENTITY NOTHING" if identity == "n" else "has no primary key"
             raise ConnectorError(
                 f"table {name} on {table.server} {why}: the log would not tell which rows are updated or removed",
+                retryable=False,
                 hint=f"ALTER TABLE {name} ADD PRIMARY KEY (…), or ALTER TABLE {name} REPLICA IDENTITY FULL",
             )
         check_key(keys, columns, str(name))
@@ -217,6 +225,7 @@ def check_key(keys: Sequence[str], identity: Collection[str], table: str) -> Non
         raise ConnectorError(
             f"the log does not tell the '{unknown[0]}' of removed rows of table {table}, but its replica identity: "
             + ", ".join(sorted(identity)),
+            retryable=False,
             hint=f"declare these as the PRIMARY KEY, or ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
 
@@ -239,6 +248,7 @@ def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partit
     if is_partitioned and not is_by_root:
         raise ConnectorError(
             f"{shown} names changes of {table.name} by its partitions",
+            retryable=False,
             hint=f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)",
         )
     needed = ("insert", "update", "delete", *(["truncate"] if wanted.truncates else []))
@@ -247,6 +257,7 @@ def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partit
         also = ", or set 'truncate' = 'ignore'" if missing == ["truncate"] else ""
         raise ConnectorError(
             f"{shown} does not publish {' and '.join(missing)}: such changes would be lost",
+            retryable=False,
             hint=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate'){also}",
         )
     has_parts = connection.info.server_version >= _PARTS_OF_TABLES
@@ -257,7 +268,9 @@ def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partit
     ).fetchone()
     if entry is None:
         raise ConnectorError(
-            f"{shown} does not have the table {table.name}", hint=f"ALTER PUBLICATION {name} ADD TABLE {table.name}"
+            f"{shown} does not have the table {table.name}",
+            retryable=False,
+            hint=f"ALTER PUBLICATION {name} ADD TABLE {table.name}",
         )
     columns, condition = entry
     lacking = [column for column in wanted.columns if columns is not None and column not in columns]
@@ -265,5 +278,6 @@ def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partit
         what = f"does not have column '{lacking[0]}'" if lacking else f"has only rows WHERE {condition}"
         raise ConnectorError(
             f"{shown} {what} of table {table.name}",
+            retryable=False,
             hint="choose a publication with the whole table, or leave 'publication.name' out: flowrun makes one",
         )

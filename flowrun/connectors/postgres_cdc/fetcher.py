@@ -320,6 +320,7 @@ class CaptureFetcher:
             if not (unread or state.is_lost):
                 raise ConnectorError(
                     f"the replication slot '{table.slot}' on {table.server} is there already: a pipeline has read from it",
+                    retryable=False,
                     hint="go on from that pipeline's checkpoint or savepoint (flowrun resume), choose another 'slot.name', or, if nobody "
                     f"needs it any more: SELECT pg_drop_replication_slot('{table.slot}')",
                 )
@@ -343,5 +344,6 @@ class CaptureFetcher:
         if problem is not None:
             raise ConnectorError(
                 f"the replication slot '{table.slot}' on {table.server} {problem}: changes since the checkpoint are lost",
+                retryable=False,
                 hint="start the pipeline afresh, without the checkpoint, so that it reads the whole table again",
             )

@@ -6,7 +6,7 @@ import struct
 import time
 from typing import Any
 
-from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, conninfo_value
+from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, conninfo_value, may_answer_later
 from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.copying import read_copy
 from flowrun.connectors.postgres_cdc.database import NEEDED_BY, SETTINGS, CapturedTable
@@ -36,10 +36,8 @@ class ReplicationConnection:
 
     def _failed(self, action: str) -> ConnectorError:
         said = " ".join(self._connection.error_message.decode(errors="replace").split())
-        permanent = any(
-            sign in said
-            for sign in ("authentication failed", "permission denied", "must be superuser", "does not exist")
-        )
+        gone = ("must be superuser", "has already been removed", "can no longer get changes from replication slot")
+        permanent = any(sign in said for sign in gone) or not may_answer_later(said)
         hint = "ALTER ROLE … REPLICATION lets a user read changes" if "replication" in said and permanent else None
         return ConnectorError(f"cannot {action}: {self._table.server}: {said}", retryable=not permanent, hint=hint)
 

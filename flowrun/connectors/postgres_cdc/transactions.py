@@ -124,6 +124,7 @@ class ChangeAssembler:
             elif self._table.oid in pgoutput.read_truncated(messages.message(index)) and not self._ignores_truncate:
                 raise ConnectorError(
                     f"table {self._table.name} was truncated: which rows were removed is not in the log",
+                    retryable=False,
                     hint="start the pipeline afresh, or set 'truncate' = 'ignore' to keep the rows downstream",
                 )
             first = index + 1
@@ -134,6 +135,7 @@ class ChangeAssembler:
             if (table.schema_name, table.table_name) == (self._table.schema_name, self._table.table_name):
                 raise ConnectorError(
                     f"table {self._table.name} was dropped and made anew: the rows that were in it are not in the log as removed",
+                    retryable=False,
                     hint="start the pipeline afresh, without the checkpoint",
                 )
             return
@@ -142,6 +144,7 @@ class ChangeAssembler:
             if name not in table.columns:
                 raise ConnectorError(
                     f"table {self._table.name} has no column '{name}' any more",
+                    retryable=False,
                     hint=did_you_mean(name, table.columns) or "adapt the pipeline, and start it afresh",
                 )
             wanted.append(table.columns.index(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from flowrun.api.client_library import ClientLibrary
+from flowrun.api.refusals import retryable_io
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.record import record
 from flowrun.errors import ConnectorError, OptionError
@@ -72,17 +74,22 @@ class RedisServer:
         except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
             raise ConnectorError(
                 f"{self} does not let this user {action}: {error}",
+                retryable=False,
                 hint="check 'username' and 'password', and what they may do",
             ) from error
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
             scheme = "rediss:// is for ports with TLS only" if self.is_encrypted else "a port with TLS needs rediss://"
             raise ConnectorError(
-                f"cannot {action}: {self} does not answer: {error}", retryable=True, hint=f"check 'url'; {scheme}"
+                f"cannot {action}: {self} does not answer: {error}",
+                retryable=retryable_io(error, True),
+                hint=f"check 'url'; {scheme}",
             ) from error
         except redis.exceptions.ResponseError as error:
             hint = "a value of that name is of another type: choose another 'key.prefix', or the 'type' that it has"
             raise ConnectorError(
-                f"cannot {action}: {self} refuses: {error}", hint=hint if str(error).startswith("WRONGTYPE") else None
+                f"cannot {action}: {self} refuses: {error}",
+                retryable=False if type(error) is redis.exceptions.ResponseError and _is_for_good(str(error)) else None,
+                hint=hint if str(error).startswith("WRONGTYPE") else None,
             ) from error
 
     def connect(self) -> RedisConnection:
@@ -151,6 +158,18 @@ class RedisConnection:
             self._connection.disconnect()
         except Exception:  # the connection is of no use any more, however it ends
             return
+
+
+def _is_for_good(refusal: str) -> bool:
+    """Whether a server refuses the same command again. What begins with another code may pass: it is full, loads, or has a new master.
+
+    The client library takes away the code ERR, with which wrong commands are answered.
+
+    >>> [_is_for_good(t) for t in ("WRONGTYPE Operation against a key", "unknown command 'X'", "MISCONF cannot save", "OOM command")]
+    [True, True, False, False]
+    """
+    code = re.match(r"[A-Z]{2,} ", refusal)
+    return code is None or code[0] in ("WRONGTYPE ", "MOVED ", "NOPROTO ", "CROSSSLOT ")
 
 
 def server_of(options: Options) -> RedisServer:

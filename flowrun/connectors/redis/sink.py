@@ -128,6 +128,7 @@ def check_type(connection: RedisConnection, layout: RedisLayout) -> None:
     if found not in ("none", layout.type.value):
         raise ConnectorError(
             f"the value '{layout.key}' on {connection.server} is a {found}: rows cannot be added to it as to a {layout.type.value}",
+            retryable=False,
             hint="choose another 'key', or the 'type' that it has",
         )
 
@@ -176,6 +177,7 @@ class RedisTarget:
         except ValueError:
             raise ConnectorError(
                 f"the value '{_MARKER}{writer}' on {self._server} is no number: another program has changed it",
+                retryable=False,
                 hint="delete it if the last checkpoint was not committed, else set it to the number of that checkpoint",
             ) from None
 

@@ -11,19 +11,21 @@ from typing import Protocol
 
 from flowrun.core.recovery import RestartSettings
 from flowrun.errors import (
+    ConnectorError,
     ExpressionError,
     InternalError,
     JobCancelledError,
     NeverEnoughSlotsError,
     OptionError,
     PipelineError,
+    SetupError,
     StateError,
     UnsupportedPlanError,
 )
 from flowrun.runtime.messages import TaskFailure
 
 _RECURRING = (
-    PipelineError, OptionError, ExpressionError, UnsupportedPlanError, NeverEnoughSlotsError, JobCancelledError,
+    PipelineError, OptionError, ExpressionError, UnsupportedPlanError, SetupError, NeverEnoughSlotsError, JobCancelledError,
 )  # fmt: skip
 """Errors of the pipeline itself, of what it has to run in, and of nobody: trying again changes nothing."""
 
@@ -237,7 +239,8 @@ def restart_strategy(settings: RestartSettings | None, *, checkpoints: bool) -> 
 
 
 def is_retryable(failure: TaskFailure, *, restoring: bool) -> bool:
-    """Whether a restart may help. Errors in data may go away (a repaired file, a repaired service); those of the pipeline do not.
+    """Whether a restart may help. Errors in data may go away (a repaired file, a repaired service); those of the pipeline do not, nor
+    those of which a connector says so.
 
     Args:
         failure: what happened.
@@ -249,5 +252,7 @@ def is_retryable(failure: TaskFailure, *, restoring: bool) -> bool:
     """
     error = failure.error
     if not isinstance(error, Exception) or isinstance(error, _RECURRING):
+        return False
+    if isinstance(error, ConnectorError) and error.retryable is False:
         return False
     return not (isinstance(error, StateError) and (restoring or failure.phase == "initialize_state"))

@@ -16,6 +16,7 @@ from flowrun.errors import (
     JobCancelledError,
     OptionError,
     PipelineError,
+    SetupError,
     StateError,
     UnsupportedPlanError,
 )
@@ -101,6 +102,8 @@ def test_an_unknown_strategy_is_an_error_that_names_those_there_are() -> None:
         PipelineError([Diagnostic("bad")]),
         OptionError("path", "missing"),
         UnsupportedPlanError("no"),
+        SetupError("not installed"),
+        ConnectorError("wrong password", retryable=False),
         JobCancelledError("over"),
         KeyboardInterrupt(),
     ],
@@ -111,7 +114,14 @@ def test_errors_that_would_certainly_come_again_are_not_tried_again(error: BaseE
 
 @pytest.mark.parametrize(
     "error",
-    [DataError("no number"), ConnectorError("gone"), OSError("disk full"), InternalError("?"), FlowrunError("!")],
+    [
+        DataError("no number"),
+        ConnectorError("gone"),
+        ConnectorError("the server starts", retryable=True),
+        OSError("disk full"),
+        InternalError("?"),
+        FlowrunError("!"),
+    ],
 )
 def test_other_errors_are_tried_again(error: Exception) -> None:
     assert is_retryable(TaskFailure(error), restoring=False)

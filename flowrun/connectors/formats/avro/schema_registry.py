@@ -126,11 +126,13 @@ class SchemaRegistry:
             if error.status == 409:
                 raise ConnectorError(
                     f"the schema registry refuses the schema of '{subject}': {error}",
+                    retryable=False,
                     hint="columns that are added must be nullable, and types must stay; or write under another subject",
                 ) from None
             if error.status == 404 and not may_add:
                 raise ConnectorError(
                     f"the schema of '{subject}' is not in the schema registry: {error}",
+                    retryable=False,
                     hint="register it, or leave out 'auto.register.schemas'",
                 ) from None
             raise self._failed(f"the schema of '{subject}' cannot be registered", error) from error
@@ -204,6 +206,7 @@ class SchemaRegistry:
                 except (OSError, ValueError) as error:
                     raise ConnectorError(
                         f"a PEM file for the schema registry cannot be read: {error}",
+                        retryable=False,
                         hint="check ssl.truststore.location, ssl.keystore.location and its password",
                     ) from error
                 self._context = context
@@ -212,8 +215,12 @@ class SchemaRegistry:
     def _failed(self, what: str, error: _RefusedError) -> ConnectorError:
         if error.status in (401, 403):
             hint = "check basic-auth.user-info or bearer-auth.token"
-            return ConnectorError(f"the schema registry at {self._place} lets nobody in: {error}", hint=hint)
-        return ConnectorError(f"{what} at the schema registry {self._place}: {error}")
+            return ConnectorError(
+                f"the schema registry at {self._place} lets nobody in: {error}", retryable=False, hint=hint
+            )
+        return ConnectorError(
+            f"{what} at the schema registry {self._place}: {error}", retryable=False if error.status < 500 else None
+        )
 
     def _unreachable(self, problem: Exception, *, retryable: bool) -> ConnectorError:
         reason = getattr(problem, "reason", None) or problem

@@ -89,11 +89,14 @@ def lease(access: Access, *, writes: bool) -> Lease:
             database = _open[key] = _Database(*_opened(access, path))
         read_only = database.settings.get("access_mode") == _READ_ONLY
         if writes and read_only:
-            raise ConnectorError(f"{file_name(access)} is open for reading only", hint=_why_read_only(path))
+            raise ConnectorError(
+                f"{file_name(access)} is open for reading only", retryable=False, hint=_why_read_only(path)
+            )
         wanted = {n: v for n, v in access.address.parameters.items() if n != "access_mode"}
         if different := [n for n, v in wanted.items() if database.settings.get(n) != v]:
             raise ConnectorError(
                 f"{file_name(access)} is open in this process with another '{different[0]}'",
+                retryable=False,
                 hint="give all tables of the file the same 'url'",
             )
         taken = Lease(key, database)
@@ -107,6 +110,7 @@ def _opened(access: Access, path: Path) -> tuple[Any, dict[str, str]]:
     if not path.exists():
         raise ConnectorError(
             f"there is no file '{path}'",
+            retryable=False,
             hint="flowrun makes no tables: create the file and its table with DuckDB first",
         )
     settings = dict(access.address.parameters)
@@ -155,7 +159,7 @@ def _meaning(access: Access, error: Exception) -> FlowrunError:
         )
         return ConnectorError(f"{name} is open in another process: {held[1].strip()}", retryable=True, hint=hint)
     if "not a valid DuckDB database file" in text:
-        return ConnectorError(f"{name} is no DuckDB file", hint="check the path in 'url'")
+        return ConnectorError(f"{name} is no DuckDB file", retryable=False, hint="check the path in 'url'")
     passing = isinstance(error, duckdb.TransactionException | duckdb.InterruptException | duckdb.IOException)
     return ConnectorError(f"{name}: {text}", retryable=passing)
 

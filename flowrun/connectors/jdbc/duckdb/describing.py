@@ -70,7 +70,7 @@ def _chosen(table: str, known: list[tuple[str, str, bool]]) -> tuple[str, str, b
         if (found[0].lower(), found[1].lower()) == (schema.lower(), name.lower()):
             return found
     shown = [n if s == "main" else f"{s}.{n}" for s, n, _ in known]
-    raise ConnectorError(f"there is no table '{table}' in the file", hint=did_you_mean(table, shown))
+    raise ConnectorError(f"there is no table '{table}' in the file", retryable=False, hint=did_you_mean(table, shown))
 
 
 def _kind(shown: str) -> str:

@@ -17,6 +17,8 @@ _CONNECT_TIMEOUT_S = 10
 _KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
 _PASSING = ("08", "53", "57P", "40", "55P03", "57014", "25006")
 """Classes of SQLSTATEs for what may be over soon: lost connections, a server that starts or stops or is full, deadlocks, time-outs."""
+_OPEN = ("25", "55", "58", "57", "XX", "P0", "F0")
+"""Classes of those for what may pass: transactions that were ended, objects in use, disks that fail, damage, errors of procedures."""
 _OF_ROWS = ("22", "23")
 """Classes of SQLSTATEs for values that a column does not take."""
 _REMEDIES = {
@@ -30,6 +32,14 @@ _FOR_GOOD = (
     "no pg_hba.conf entry",
     "no password supplied",
     "permission denied",
+    "certificate verify failed",
+    "does not match host name",
+    "does not support SSL",
+    "invalid connection option",
+    "invalid port number",
+    "invalid sslmode value",
+    "certificate file",
+    "private key file",
 )
 
 
@@ -100,10 +110,20 @@ def _meaning(access: Access, text: str, state: str | None) -> FlowrunError:
     if state is not None and state[:2] in _OF_ROWS:
         return DataError(f"{server} refuses a value: {said}")
     if state is None or state.startswith("28") or state == "3D000":
-        lost = not any(sign in text for sign in _FOR_GOOD)
+        lost = may_answer_later(text)
         hint = "check that it runs and can be reached" if lost else "check 'url', 'username' and 'password'"
         return ConnectorError(f"{server}: {said}", retryable=lost, hint=hint)
-    return ConnectorError(f"{server}: {said}", retryable=state.startswith(_PASSING), hint=_REMEDIES.get(state))
+    may_pass = True if state.startswith(_PASSING) else None if state.startswith(_OPEN) else False
+    return ConnectorError(f"{server}: {said}", retryable=may_pass, hint=_REMEDIES.get(state))
+
+
+def may_answer_later(text: str) -> bool:
+    """Whether a server that lets nobody in may do so later, by what the client library says: a wrong password stays wrong.
+
+    >>> may_answer_later("connection refused"), may_answer_later('FATAL:  role "me" does not exist')
+    (True, False)
+    """
+    return not any(sign in text for sign in _FOR_GOOD)
 
 
 def _tidy(text: str) -> str:

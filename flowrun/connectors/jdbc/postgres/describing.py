@@ -60,7 +60,9 @@ def describe(table: str, run: Run) -> Relation:
         known = [name for (name,) in run(_NAMES)]
         plain = [name.removeprefix("public.") for name in known]
         raise ConnectorError(
-            f"there is no table '{table}' in the database, or the user may not see it", hint=did_you_mean(table, plain)
+            f"there is no table '{table}' in the database, or the user may not see it",
+            retryable=False,
+            hint=did_you_mean(table, plain),
         )
     oid, kind, name = found[0]
     columns = {

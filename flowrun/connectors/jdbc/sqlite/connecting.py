@@ -45,6 +45,7 @@ class SqliteConnection:
         if not path.exists():
             raise ConnectorError(
                 f"there is no file '{path}'",
+                retryable=False,
                 hint="flowrun makes no tables: create the file and its table with SQLite first",
             )
         may_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
@@ -53,6 +54,7 @@ class SqliteConnection:
         if writes and (mode == "ro" or not may_write):
             raise ConnectorError(
                 f"{file_name(access)} cannot be written to",
+                retryable=False,
                 hint="leave mode=ro out of 'url'"
                 if may_write
                 else "check the permissions of the file and of its folder",
@@ -125,9 +127,11 @@ def _meaning(access: Access, text: str) -> FlowrunError:
     if any(sign in text for sign in _OF_ROWS):
         return DataError(f"{name} refuses a value: {text}")
     if any(sign in text for sign in _NO_DATABASE):
-        return ConnectorError(f"{name} is no SQLite file", hint="check the path in 'url'")
+        return ConnectorError(f"{name} is no SQLite file", retryable=False, hint="check the path in 'url'")
     if "malformed" in text:
-        return ConnectorError(f"{name} is damaged: {text}", hint="`sqlite3 FILE .recover` saves what can be read")
+        return ConnectorError(
+            f"{name} is damaged: {text}", retryable=False, hint="`sqlite3 FILE .recover` saves what can be read"
+        )
     if "locked" in text or "busy" in text:
         return ConnectorError(
             f"{name} was locked by somebody else for {access.silence_s:g} s",
@@ -136,7 +140,7 @@ def _meaning(access: Access, text: str) -> FlowrunError:
         )
     if "readonly" in text:
         return ConnectorError(
-            f"{name} cannot be written to", hint="check the permissions of the file and of its folder"
+            f"{name} cannot be written to", retryable=False, hint="check the permissions of the file and of its folder"
         )
     passing = any(sign in text for sign in ("disk I/O error", "disk is full", "unable to open"))
     return ConnectorError(f"{name}: {text}", retryable=passing)

@@ -52,7 +52,9 @@ def _chosen(table: str, known: Rows) -> tuple[str, str, int, int]:
             if found.lower() == name.lower():
                 return found, kind, without_rowid, strict
     raise ConnectorError(
-        f"there is no table '{table}' in the file", hint=did_you_mean(table, [found for found, *_ in known])
+        f"there is no table '{table}' in the file",
+        retryable=False,
+        hint=did_you_mean(table, [found for found, *_ in known]),
     )
 
 
