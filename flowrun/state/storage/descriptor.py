@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from functools import cached_property
 
-import pyarrow as pa
-
-from flowrun.api.state import KeyGroupRange
-from flowrun.core.elements import Event, RecordBatch
 from flowrun.core.record import record
 from flowrun.errors import StateError
-from flowrun.state.checkpoints import InFlight, KeptElement, KeyedTableState
-from flowrun.state.storage.contract import SnapshotStorage, SnapshotWriter
+from flowrun.state.storage.contract import SnapshotStorage
+from flowrun.state.storage.forwarding import ForwardedSnapshots
 from flowrun.state.storage.names import STAGED_FOLDER
 
 
@@ -47,7 +42,7 @@ class StorageDescriptor:
         return _FolderOfAnother(self)
 
 
-class _FolderOfAnother:
+class _FolderOfAnother(ForwardedSnapshots):
     """A job's folder that another process owns. Parquet is imported when the first snapshot is written or read: many jobs have none."""
 
     def __init__(self, descriptor: StorageDescriptor) -> None:
@@ -65,20 +60,5 @@ class _FolderOfAnother:
         """See `SnapshotStorage`."""
         return f"{self._descriptor.job_folder.rstrip('/')}/{STAGED_FOLDER}"
 
-    def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
-        """See `SnapshotStorage`."""
-        return self._storage.writer(operator_id, name, subtask, groups)
-
-    def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
-        """See `SnapshotStorage`."""
-        return self._storage.read_keyed(state, groups, root)
-
-    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
-        """See `SnapshotStorage`."""
-        return self._storage.write_in_flight(target, in_flight)
-
-    def read_in_flight(
-        self, channels: Sequence[Sequence[KeptElement]], root: str
-    ) -> list[tuple[RecordBatch | Event, ...]]:
-        """See `SnapshotStorage`."""
-        return self._storage.read_in_flight(channels, root)
+    def _snapshots(self) -> SnapshotStorage:
+        return self._storage

@@ -6,16 +6,14 @@ import threading
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import pyarrow as pa
-
-from flowrun.api.state import KeyGroupRange
 from flowrun.core.clock import Clock
-from flowrun.core.elements import CheckpointKind, Event, RecordBatch
+from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError, StateError
-from flowrun.state.checkpoints import CheckpointMetadata, InFlight, KeptElement, KeyedTableState, StateFile
+from flowrun.state.checkpoints import CheckpointMetadata, StateFile
 from flowrun.state.commit_log import Fork, LoggedCommit, WentBack
 from flowrun.state.storage.commit_log_files import CommitLogWriter, note_return
-from flowrun.state.storage.contract import SnapshotWriter
+from flowrun.state.storage.contract import SnapshotStorage
+from flowrun.state.storage.forwarding import ForwardedSnapshots
 from flowrun.state.storage.inventory import Inventory
 from flowrun.state.storage.leases import is_leased
 from flowrun.state.storage.lock import FolderLock
@@ -27,7 +25,7 @@ from flowrun.state.storage.state_path import StatePath, resolve
 from flowrun.state.storage.stop_note import StopNote, write_stop_note
 
 
-class JobFolder:
+class JobFolder(ForwardedSnapshots):
     """`CheckpointStorage` in a folder on any `pyarrow.fs` file system, owned by this process. Thread-safe.
 
     Use `open_job_folder`.
@@ -84,23 +82,8 @@ class JobFolder:
         with self._guard:
             return max(self._inventory.highest, self._lock.highest) + 1
 
-    def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
-        """The writer of one operator in one subtask and attempt."""
-        return self._storage.writer(operator_id, name, subtask, groups)
-
-    def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
-        """The live rows of some key groups; see `SnapshotStorage.read_keyed`."""
-        return self._storage.read_keyed(state, groups, root)
-
-    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
-        """Write rows in flight; see `SnapshotStorage.write_in_flight`."""
-        return self._storage.write_in_flight(target, in_flight)
-
-    def read_in_flight(
-        self, channels: Sequence[Sequence[KeptElement]], root: str
-    ) -> list[tuple[RecordBatch | Event, ...]]:
-        """Rows in flight; see `SnapshotStorage.read_in_flight`."""
-        return self._storage.read_in_flight(channels, root)
+    def _snapshots(self) -> SnapshotStorage:
+        return self._storage
 
     def begin(self, checkpoint_id: int, kind: CheckpointKind, directory: str | None) -> str:
         """Make the folder of a checkpoint or savepoint (below `directory`; below the checkpoint directory if None).

@@ -10,13 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from flowrun.api.state import KeyGroupRange
-from flowrun.core.elements import CheckpointKind, Event, RecordBatch
+from flowrun.core.elements import CheckpointKind
 from flowrun.errors import InternalError
-from flowrun.state.checkpoints import CheckpointMetadata, InFlight, KeptElement, KeyedTableState, StateFile
-from flowrun.state.storage.contract import SnapshotWriter
+from flowrun.state.checkpoints import CheckpointMetadata, StateFile
+from flowrun.state.storage.contract import SnapshotStorage
+from flowrun.state.storage.forwarding import ForwardedSnapshots
 from flowrun.state.storage.names import STAGED_FOLDER, job_slug
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from flowrun.state.storage.state_path import StatePath
 
 
-class Savepoints:
+class Savepoints(ForwardedSnapshots):
     """`CheckpointStorage` for savepoints alone; makes nothing and locks nothing until `begin`. Thread-safe.
 
     Args:
@@ -75,23 +73,8 @@ class Savepoints:
         """Remove rows that wait for nothing any more; see `CheckpointStorage.discard_staged`."""
         return self._storage.discard_staged(owner, keep)
 
-    def writer(self, operator_id: str, name: str, subtask: int, groups: KeyGroupRange) -> SnapshotWriter:
-        """The writer of one operator in one subtask and attempt."""
-        return self._storage.writer(operator_id, name, subtask, groups)
-
-    def read_keyed(self, state: Sequence[KeyedTableState], groups: KeyGroupRange, root: str) -> pa.Table:
-        """The live rows of some key groups; see `SnapshotStorage.read_keyed`."""
-        return self._storage.read_keyed(state, groups, root)
-
-    def write_in_flight(self, target: str, in_flight: Sequence[InFlight]) -> tuple[InFlight, ...]:
-        """Write rows in flight; see `SnapshotStorage.write_in_flight`."""
-        return self._storage.write_in_flight(target, in_flight)
-
-    def read_in_flight(
-        self, channels: Sequence[Sequence[KeptElement]], root: str
-    ) -> list[tuple[RecordBatch | Event, ...]]:
-        """Rows in flight; see `SnapshotStorage.read_in_flight`."""
-        return self._storage.read_in_flight(channels, root)
+    def _snapshots(self) -> SnapshotStorage:
+        return self._storage
 
     def begin(self, checkpoint_id: int, kind: CheckpointKind, directory: str | None) -> str:
         """Make the folder of a savepoint below `directory`; below the checkpoint directory if None.
