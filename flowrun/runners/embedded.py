@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from flowrun.core.clock import Clock, SystemClock
 from flowrun.errors import InternalError, PipelineError, StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.masking import mask_exception
+from flowrun.runners.job_block import JobBlock
 from flowrun.runtime.job_status import JobResult, JobStatus
 from flowrun.runtime.jobmaster.hooks import MasterHook
 from flowrun.runtime.jobmaster.job_master import JobMaster
@@ -63,7 +63,7 @@ class JobCluster(Protocol):
         ...
 
 
-class LocalJob:
+class LocalJob(JobBlock):
     """A job that runs in this process.
 
     All methods are thread-safe; `stop`, `cancel` and `take_snapshot` may be called in a signal handler.
@@ -177,23 +177,6 @@ class LocalJob:
         _ARROW_THREADS.release()
         if self._cluster is not None:
             self._cluster.close()
-
-    def __enter__(self) -> LocalJob:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Cancel if it still runs, and wait for the end; a failure that is already on its way out is not raised again."""
-        self.cancel()
-        if kind is None:
-            self.wait()
-            return
-        try:
-            self.wait()
-        except Exception as ending:
-            if error is not None and ending is not error:
-                error.add_note(f"the job ended with: {ending}")
 
 
 def start_embedded(

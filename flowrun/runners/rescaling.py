@@ -18,7 +18,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from flowrun.core.clock import Clock, SystemClock
@@ -27,6 +26,7 @@ from flowrun.errors import FlowrunError, JobFailedError, StateError
 from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.earlier_executions import EarlierExecutions
 from flowrun.runners.embedded import JobStateOptions, LocalJob
+from flowrun.runners.job_block import JobBlock
 from flowrun.runners.snapshot_requests import RequestedSnapshot
 from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.job_status import JobResult, JobStatus
@@ -79,7 +79,7 @@ class Rescaling:
     start: Callable[[JobVersion, JobStateOptions], LocalJob]
 
 
-class RescalableJob:
+class RescalableJob(JobBlock):
     """A job that can be rescaled. It is used like a `LocalJob`, whose contracts hold; all methods are thread-safe, and `stop`, `cancel` and
     `take_snapshot` may be called in a signal handler.
 
@@ -244,23 +244,6 @@ class RescalableJob:
                 return replace(self._earlier.before_result(result), job_id=self.job_id)
             if left_ms is not None and left_ms <= _SLICE_MS:
                 return None
-
-    def __enter__(self) -> RescalableJob:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Cancel if it still runs, and wait for the end; a failure that is already on its way out is not raised again."""
-        self.cancel()
-        if kind is None:
-            self.wait()
-            return
-        try:
-            self.wait()
-        except Exception as ending:
-            if error is not None and ending is not error:
-                error.add_note(f"the job ended with: {ending}")
 
     # ---- what the asker is told at once
 
