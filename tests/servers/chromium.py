@@ -18,6 +18,8 @@ _PATIENCE_S = 60
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
+    # A window that nobody sees is drawn as if somebody did: else its processes get less time than the tests beside them.
+    "--disable-renderer-backgrounding", "--disable-backgrounding-occluded-windows", "--disable-background-timer-throttling",
 )  # fmt: skip
 
 
