@@ -30,6 +30,15 @@ class ReferenceValue:
     default: bool = False
 
 
+def without_references(text: str) -> str:
+    """A text that stands for itself where references are filled in.
+
+    >>> without_references("${HOME} and $5")
+    '$${HOME} and $5'
+    """
+    return text.replace("${", "$${")
+
+
 SharedVariable: TypeAlias = Callable[[Diagnostics], ReferenceValue | None]
 """Gives the value of a variable of the project; None: it has none, which is reported."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import math
@@ -37,7 +38,7 @@ def inferred(flowrun: Command, path: str, *words: object, to: str = "made.yaml")
     assert done.code == 0, done.err
     shown = flowrun("preview", to, "--format", "json", "--sample", 1_000_000)
     assert shown.code == 0, Path(to).read_text() + shown.err
-    return [json.loads(line, parse_float=Decimal) for line in shown.out.splitlines()]
+    return [json.loads(line, parse_float=Decimal) for line in shown.out.split("\n") if line]
 
 
 @pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
@@ -107,6 +108,93 @@ def test_formats_that_have_a_schema_keep_it(flowrun: Command, form: str) -> None
     text = Path("made.yaml").read_text()
     assert "id: INT" in text
     assert "watermark: {column: at" in text
+
+
+ODD = (
+    "a\nb", "a\tb", 'a"b', "a'b", "a`b", "a\\b", " edges ", "Id", "ID", "STRASSE", "straße", "x" * 3000, "größe", "名前", "😀",
+    "e\u0301", "\u00e9", "a\x00b", "a\x1bb", "a\x7fb", "a\x85b", "a\u2028b", "a\ufeffb", "\u202eabc", "\u200b", "${HOME}",
+    "$${HOME}", "a: b", "a #c", "- d", "{e}", "[f]", "g, h", "&i", "*j", "!k", "%l", "@m", "?", "|", "a.b", "select", "null",
+    "true", "yes", "~", "a;b", "a--b", "/*", "*/", "<<", "{}",
+)  # fmt: skip
+"""Names of columns; a carriage return is none that SQL can write."""
+
+
+def write_odd(form: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A file `odd` with such columns, and its rows."""
+    rows: list[dict[str, Any]] = [{"id": 10 * i, **{n: 10 * i + k for k, n in enumerate(names)}} for i in range(3)]
+    match form:
+        case "json":
+            write_lines("odd.json", rows)
+        case "csv":
+            with Path("odd.csv").open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
+        case "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), "odd.parquet")
+    return rows
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
+def test_columns_have_odd_names(flowrun: Command, form: str, to: str) -> None:
+    rows = write_odd(form, ODD)
+    if form == "csv":  # whose reader takes names without the spaces around them
+        rows = [{n.strip(" "): v for n, v in row.items()} for row in rows]
+    assert inferred(flowrun, f"odd.{form}", to=to) == rows
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_a_carriage_return_in_a_name_is_nothing_for_sql(flowrun: Command, form: str) -> None:
+    rows = write_odd(form, ("a\r\nb", "c\rd"))
+    assert inferred(flowrun, f"odd.{form}") == rows
+    refused = flowrun("infer", f"odd.{form}", "--as", "sql")
+    assert refused.code == 2
+    said = 'column "a\\r\\nb" has a carriage return in its name, which SQL cannot write\n  hint: --as yaml can'
+    assert said in refused.err
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+@pytest.mark.parametrize("name", ["", " "])
+@pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
+def test_a_column_without_a_name_is_left_out(flowrun: Command, form: str, name: str, to: str) -> None:
+    rows = write_odd(form, (name, "a"))
+    assert inferred(flowrun, f"odd.{form}", to=to) == [{"id": r["id"], "a": r["a"]} for r in rows]
+    assert "A column without a name is left out" in Path(to).read_text()
+
+
+@pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
+def test_fields_have_odd_names(flowrun: Command, to: str) -> None:
+    rows = [{"o": dict.fromkeys(ODD, i)} for i in range(3)]
+    write_lines("odd.json", [{"o": {**r["o"], "": 1}} for r in rows])
+    assert inferred(flowrun, "odd.json", to=to) == rows
+    assert "a field without a name is left out" in Path(to).read_text()
+    pq.write_table(pa.Table.from_pylist([{"o": {**r["o"], "": 1}} for r in rows]), "odd.parquet")
+    assert inferred(flowrun, "odd.parquet", to=to) == rows
+
+
+@pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
+def test_the_event_time_has_an_odd_name(flowrun: Command, to: str) -> None:
+    write_lines("odd.json", [{"${HOME}`\ntime": 1_700_000_000_000 + i, "mixed": {"${z}": i or "a"}} for i in range(3)])
+    found = inferred(flowrun, "odd.json", to=to)
+    assert [f["${HOME}`\ntime"] for f in found] == [1_700_000_000_000 + i for i in range(3)]
+    assert found[0]["event_time"].startswith("2023-11-14 22:13:20")
+    assert found[1]["mixed"] == {"${z}": "1"}
+
+
+def test_a_name_twice_in_the_first_line(flowrun: Command) -> None:
+    Path("odd.csv").write_text("a,id,a,,\n1,2,3,4,5\n")
+    assert inferred(flowrun, "odd.csv") == [{"id": 2}]
+    text = Path("made.yaml").read_text()
+    assert "# Column 'a' stands twice in the first line and is left out: rename one of them." in text
+    assert "# A column without a name is left out" in text
+
+
+def test_tables_have_names_that_both_languages_take(flowrun: Command) -> None:
+    write_lines("Café größe.json", [{"n": 1}])
+    assert "name: cafe_groe\n" in flowrun("infer", "Café größe.json").out
+    refused = flowrun("infer", "Café größe.json", "--name", "my rows")
+    assert (refused.code, "a source cannot be called 'my rows'" in refused.err) == (2, True)
+    assert "CREATE TABLE `my rows`" in flowrun("infer", "Café größe.json", "--name", "my rows", "--as", "sql").out
 
 
 def test_folders_are_columns(flowrun: Command) -> None:

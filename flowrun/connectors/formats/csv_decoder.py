@@ -58,13 +58,22 @@ class CsvDecoder:
         return self._settings.header
 
     def read_header(self, record: bytes) -> None:
-        """Take the column order of a file from its first line; columns that the file lacks are NULL."""
-        names = self._split(record.decode("utf-8-sig"))
-        if names is None or len(set(names)) != len(names):
+        """Take the column order of a file from its first line; columns that the file lacks are NULL.
+
+        Names that the table does not declare may be empty, and stand there twice.
+
+        Raises:
+            DataError: the line is broken, names a column of the table twice, or none of them.
+        """
+        found = self._split(record.decode("utf-8-sig"))
+        if found is None:
+            raise DataError(f"the header line is broken: {record[:80].decode(errors='replace')}")
+        names = [n.strip() for n in found]
+        twice = next((n for i, n in enumerate(names) if n in self._declared and n in names[:i]), None)
+        if twice is not None:
             raise DataError(
-                f"the header line is broken or names a column twice: {record[:80].decode(errors='replace')}"
+                f"the header line names column '{twice}' twice", hint="leave it out of the table, or rename one of them"
             )
-        names = [n.strip() for n in names]
         if not set(names) & set(
             self._declared
         ):  # compared with all declared columns, so that pruning does not change what is an error

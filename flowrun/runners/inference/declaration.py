@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,16 +12,21 @@ from flowrun.core.record import record
 from flowrun.core.types import BYTES, DataType
 from flowrun.core.units import interval_text
 from flowrun.errors import PipelineError
+from flowrun.frontend.references import without_references
 from flowrun.frontend.sql.script.stored_tables import type_text
+from flowrun.frontend.trees.spec import NAME_PATTERN
+from flowrun.frontend.trees.writing import yaml_quoted
 from flowrun.frontend.yaml.queries.queries import quoted
 from flowrun.runners.inference.event_time import EventTime, measured, propose
-from flowrun.runners.inference.sample import Sample
-from flowrun.runners.inference.value_types import Column, columns_of
+from flowrun.runners.inference.sample import NAMELESS, Sample
+from flowrun.runners.inference.value_types import Column, columns_of, without_nameless_fields
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null"})
 _KEY = re.compile(r"(^|_)(id|key|uuid|number|no)$|Id$|ID$", re.IGNORECASE)
 _LEAST_ROWS_OF_A_KEY = 20
+_LONGEST_KEY = 1000
+"""Characters of a key of YAML that stands before its colon without a mark; 1024 at most."""
 _LONGEST_ALIGNED = 60
 """Code points of a line whose remark stands below those of others."""
 _EVENT_TIME = "event_time"
@@ -71,10 +76,15 @@ def declaration(sample: Sample, name: str | None = None) -> Declaration:
     columns = columns_of(sample.rows)
     if sample.schema is not None:
         seen = {column.name: column for column in columns}
-        known = tuple(_declared(f.name, f.type, seen.get(f.name)) for f in sample.schema)
+        types = ((f.name, without_nameless_fields(f.type)) for f in sample.schema)
+        known = tuple(_declared(name, type, seen.get(name)) for name, type in types if type is not None)
         columns = known + tuple(column for column in columns if column.name not in sample.schema)
+    named = tuple(column for column in columns if column.name.strip())
+    if len(named) < len(columns):
+        sample, columns = replace(sample, remarks=(*sample.remarks, NAMELESS)), named
     if not columns:
-        raise PipelineError.of(f"the rows of '{sample.place}' that were looked at have no columns")
+        without = " with names" if NAMELESS in sample.remarks else ""
+        raise PipelineError.of(f"the rows of '{sample.place}' that were looked at have no columns{without}")
     time = propose(columns, sample.parts)
     times = [np.array(part, np.int64) for part in sample.message_times_ms if part]
     of_messages = measured(_MESSAGE_TIME, None, times) if time is None and times else None
@@ -89,7 +99,16 @@ def _declared(name: str, type: DataType, seen: Column | None) -> Column:
 
 
 def as_yaml(declared: Declaration) -> str:
-    """A pipeline that prints the rows of the source."""
+    """A pipeline that prints the rows of the source.
+
+    Raises:
+        PipelineError: the source cannot have this name.
+    """
+    if not re.fullmatch(NAME_PATTERN, declared.name):
+        raise PipelineError.of(
+            f"a source cannot be called '{declared.name}'",
+            "--name NAME: letters, digits, _ and -, no digit first",
+        )
     sample, name = declared.sample, _yaml_name(declared.name)
     lines = [
         *(f"# {_one_line(line)}" for line in _about(declared)),
@@ -101,44 +120,56 @@ def as_yaml(declared: Declaration) -> str:
     ]
     for key, columns in (("partition_by", sample.partition_by), ("primary_key", sample.primary_key)):
         if columns:
-            lines.append(f"    {key}: [{', '.join(map(_yaml_name, columns))}]")
+            lines.append(f"    {key}: [{', '.join(map(_yaml_column, columns))}]")
     lines.append("    schema:")
     lines += _aligned(
-        (f"      {_yaml_name(c.name)}: {_yaml_text(type_text(c.type))}", _remark(c, declared)) for c in declared.columns
+        (f"      {_yaml_key(c.name)}: {_yaml_text(without_references(type_text(c.type)))}", _remark(c, declared))
+        for c in declared.columns
     )
     time = declared.event_time
     if time is not None:
         if time.unit is not None:
-            lines += ["    computed:", f"      {declared.time_column}: {_yaml_text(_converted(time))}"]
+            lines += [
+                "    computed:",
+                f"      {declared.time_column}: {_yaml_text(without_references(_converted(time)))}",
+            ]
         lines.append(f"    # {time.reason}")
-        column = _yaml_name(str(declared.time_column))
+        column = _yaml_column(str(declared.time_column))
         lines.append(f"    watermark: {{column: {column}, delay: {_duration(time.delay_ms)}}}")
     lines += ["sinks:", f"  show: {{from: {name}, connector: print}}", ""]
     return "\n".join(lines)
 
 
 def as_sql(declared: Declaration) -> str:
-    """A script that shows the rows of the table."""
-    sample, name = declared.sample, quoted(declared.name)
-    parts = [(f"  {quoted(c.name)} {type_text(c.type)}", _remark(c, declared)) for c in declared.columns]
+    """A script that shows the rows of the table.
+
+    Raises:
+        PipelineError: SQL cannot name the table or a column.
+    """
+    _check_sql_names(declared)
+    sample, name = declared.sample, _sql_name(declared.name)
+    parts = [
+        (f"  {_sql_name(c.name)} {without_references(type_text(c.type))}", _remark(c, declared))
+        for c in declared.columns
+    ]
     time = declared.event_time or declared.message_time
     if time is not None:
-        column = quoted(str(declared.time_column))
+        column = _sql_name(str(declared.time_column))
         if declared.event_time is None:
             parts.append((f"  {column} TIMESTAMP_LTZ(3) METADATA FROM '{_MESSAGE_TIME}'", "of the messages themselves"))
         elif time.unit is not None:
-            parts.append((f"  {column} AS {_converted(time)}", ""))
+            parts.append((f"  {column} AS {without_references(_converted(time))}", ""))
         delay = f" - {interval_text(time.delay_ms)}" if time.delay_ms else ""
         parts.append((f"  WATERMARK FOR {column} AS {column}{delay}", time.reason))
     if sample.primary_key:
-        parts.append((f"  PRIMARY KEY ({', '.join(map(quoted, sample.primary_key))}) NOT ENFORCED", ""))
+        parts.append((f"  PRIMARY KEY ({', '.join(map(_sql_name, sample.primary_key))}) NOT ENFORCED", ""))
     last = len(parts) - 1
     body = _aligned(((f"{text}{',' if i < last else ''}", remark) for i, (text, remark) in enumerate(parts)), mark="--")
     options = [("connector", sample.connector), *sample.options]
     listed = ",\n".join(f"  {_sql_text(option)} = {_sql_text(value)}" for option, value in options)
     partitions = ""
     if sample.partition_by:
-        partitions = f"PARTITIONED BY ({', '.join(map(quoted, sample.partition_by))}) "
+        partitions = f"PARTITIONED BY ({', '.join(map(_sql_name, sample.partition_by))}) "
     about = "".join(f"-- {_one_line(line)}\n" for line in _about(declared, in_sql=True))
     return (
         f"{about}CREATE TABLE {name} (\n"
@@ -158,7 +189,7 @@ def _about(declared: Declaration, *, in_sql: bool = False) -> Iterator[str]:
     yield from sample.remarks
     for variable in sample.variables:
         yield (
-            f"${{{variable}}} holds a secret, which is not written down: "
+            f"{variable} holds a secret, which is not written down: "
             f"set it in the environment, or give it by --secret-var {variable}."
         )
     time = declared.message_time
@@ -195,7 +226,13 @@ def _aligned(lines: Iterator[tuple[str, str]] | Sequence[tuple[str, str]], mark:
 
 
 def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
+    r"""A text for a comment: on one line, of marks that YAML takes, and without references that would be filled in.
+
+    >>> _one_line("a\nb ${HOME}")
+    'a b $ {HOME}'
+    """
+    shown = "".join(c if c.isprintable() else "�" for c in re.sub(r"\s+", " ", text))
+    return shown.replace("${", "$ {")
 
 
 def _converted(time: EventTime) -> str:
@@ -211,13 +248,47 @@ def _duration(ms: int) -> str:
 
 
 def _yaml_name(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS else json.dumps(name, ensure_ascii=False)
+    return name if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS else yaml_quoted(name)
+
+
+def _yaml_column(name: str) -> str:
+    """A column's name as a value, in which references would be filled in."""
+    return _yaml_name(without_references(name))
+
+
+def _yaml_key(name: str) -> str:
+    """A column's name as a key, with what has to stand before the colon: YAML takes long keys only if they are marked as such."""
+    key = _yaml_name(name)
+    return key if len(key) < _LONGEST_KEY else f"? {key}\n      "
 
 
 def _yaml_text(text: str) -> str:
     """A text as YAML; in quotes where it would be read as something else."""
     plain = re.fullmatch(r"[A-Za-z_./][\w ./()<>*+-]*", text) and text.lower() not in _YAML_WORDS
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else yaml_quoted(text)
+
+
+def _sql_name(name: str) -> str:
+    return quoted(without_references(name))
+
+
+def _check_sql_names(declared: Declaration) -> None:
+    """Raise PipelineError if a name of the table cannot be written in SQL."""
+    if not declared.name.strip():
+        raise PipelineError.of("a table needs a name", "--name NAME")
+    named = (declared.name, *(name for c in declared.columns for name in (c.name, *_fields(c.type))))
+    wrong = next((name for name in named if "\r" in name), None)
+    if wrong is not None:
+        raise PipelineError.of(
+            f"column {yaml_quoted(wrong)} has a carriage return in its name, which SQL cannot write", "--as yaml can"
+        )
+
+
+def _fields(type: DataType) -> Iterator[str]:
+    """The names of fields in a type."""
+    yield from type.names
+    for child in type.children:
+        yield from _fields(child)
 
 
 def _sql_text(text: str) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -22,11 +22,12 @@ from flowrun.connectors.filesystem.table_path import (
     location_of,
     open_error,
 )
+from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import PipelineError
 from flowrun.masking import learn_secrets_of_uri, masked
 from flowrun.runners.inference.given_options import table_options
-from flowrun.runners.inference.sample import Asked, Row, Sample, name_for
+from flowrun.runners.inference.sample import NAMELESS, Asked, Row, Sample, name_for
 from flowrun.runners.inference.value_types import from_texts
 
 _MOST_FILES = 20
@@ -76,17 +77,20 @@ def sample_files(asked: Asked) -> Sample:
     parts: list[tuple[Row, ...]] = []
     schema: Schema | None = None
     of_format: Mapping[str, str] = {}
+    remarks: list[str] = []
     for file in chosen:
         try:
-            rows, of_format, schema = _first_rows(filesystem, file, form, each, asked)
+            found_rows = _first_rows(filesystem, file, form, each, asked)
         except OSError as error:
             raise open_error(file.path, error) from error
         except PipelineError as error:
             if asked.form is None and _format_by_name(file.path) != form:
                 raise _other_kind(path, file.path, form, found) from error
             raise
+        of_format, schema = found_rows.options, found_rows.schema
+        remarks += found_rows.remarks
         folders = dict(_partitions(file.path, base))
-        parts.append(tuple({**r, **{n: folders.get(n) for n in names}} for r in rows))
+        parts.append(tuple({**r, **{n: folders.get(n) for n in names}} for r in found_rows.rows))
     if names:
         parts = _typed_partitions(parts, names)
     own = {"path": asked.written_path(path) if location.is_local else path, **of_format}
@@ -101,6 +105,7 @@ def sample_files(asked: Asked) -> Sample:
         looked_at=_looked_at(len(chosen), len(found)),
         schema=schema,
         partition_by=names,
+        remarks=tuple(dict.fromkeys(remarks)),
         variables=options.variables,
     )
 
@@ -173,17 +178,30 @@ def _other_kind(path: str, other: str, form: str, files: Sequence[FoundFile]) ->
     return PipelineError.of(f"{other} is no file of format '{form}', as others in '{path}' are", hint)
 
 
-def _first_rows(
-    filesystem: pafs.FileSystem, file: FoundFile, form: str, most: int, asked: Asked
-) -> tuple[list[Row], Mapping[str, str], Schema | None]:
-    """(rows, options of the format, columns where the format has them)."""
+@record(eq=False)
+class _FirstRows:
+    """The first rows of a file.
+
+    Attributes:
+        options: of the format.
+        schema: the columns, where the format has them.
+        remarks: what people should know.
+    """
+
+    rows: list[Row]
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: Schema | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def _first_rows(filesystem: pafs.FileSystem, file: FoundFile, form: str, most: int, asked: Asked) -> _FirstRows:
     if form == "json":
-        return _json(file.path, _head(filesystem, file), most), {}, None
+        return _FirstRows(_json(file.path, _head(filesystem, file), most))
     if form == "csv":
-        return *_csv(file.path, _head(filesystem, file), most, asked.options.get("csv.field-delimiter")), None
+        return _csv(file.path, _head(filesystem, file), most, asked.options.get("csv.field-delimiter"))
     rows, schema = _typed(filesystem, file, form, most)
     try:
-        return rows, {}, Schema.from_arrow(schema)
+        return _FirstRows(rows, schema=Schema.from_arrow(schema))
     except ValueError as error:
         raise PipelineError.of(f"{file.path}: {error}", "read a copy of it without such a column") from None
 
@@ -217,7 +235,7 @@ def _json(name: str, text: str, most: int) -> list[Row]:
     return rows
 
 
-def _csv(name: str, text: str, most: int, delimiter: str | None) -> tuple[list[Row], Mapping[str, str]]:
+def _csv(name: str, text: str, most: int, delimiter: str | None) -> _FirstRows:
     first = text[: 64 << 10].partition("\n")[0]
     delimiter = delimiter or max(DELIMITERS, key=first.count)
     try:
@@ -228,22 +246,33 @@ def _csv(name: str, text: str, most: int, delimiter: str | None) -> tuple[list[R
     header = _is_header(lines)
     if header:
         options["csv.header"] = "true"
-    names = lines[0] if header else [f"f{i}" for i in range(1, len(lines[0]) + 1)]
+    names = [n.strip() for n in lines[0]] if header else [f"f{i}" for i in range(1, len(lines[0]) + 1)]
+    twice = {n: None for i, n in enumerate(names) if n and n in names[:i]}
     columns = {
         column: [line[i] if i < len(line) and line[i] != "" else None for line in lines[header:]]
         for i, column in enumerate(names)
+        if column and column not in twice
     }
+    remarks = [f"Column '{n}' stands twice in the first line and is left out: rename one of them." for n in twice]
+    remarks += [NAMELESS] * (not all(names))
     parsed = from_texts(columns)
-    return [dict(zip(parsed, row, strict=True)) for row in zip(*parsed.values(), strict=True)], options
+    rows = [dict(zip(parsed, row, strict=True)) for row in zip(*parsed.values(), strict=True)]
+    return _FirstRows(rows, options, remarks=tuple(remarks))
 
 
 def _is_header(lines: Sequence[Sequence[str]]) -> bool:
-    """Whether the first line has names: different, none of them a number, while a line below has one, or all look like names."""
-    first = lines[0]
-    if len(set(first)) < len(first) or not all(first) or any(re.fullmatch(r"[-+.\d]+", f) for f in first):
+    """Whether the first line has names.
+
+    None of them is a number, while a line below has one, or all look like names. Where one is empty, as that of an index often is, or two
+    are alike, it takes both.
+    """
+    first = [name.strip() for name in lines[0]]
+    named = [name for name in first if name]
+    if not named or any(re.fullmatch(r"[-+.\d]+", name) for name in named):
         return False
     below = any(re.fullmatch(r"-?\d+(\.\d+)?|\d{4}-\d\d-\d\d.*", value) for line in lines[1:] for value in line)
-    return below or all(re.fullmatch(r"[A-Za-z_][\w .-]*", name) for name in first)
+    looks_so = all(re.fullmatch(r"[A-Za-z_][\w .-]*", name) for name in named)
+    return (below and looks_so) if len(set(named)) < len(first) else (below or looks_so)
 
 
 def _first(lines: Iterator[list[str]], most: int) -> Iterator[list[str]]:

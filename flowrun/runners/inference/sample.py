@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 
 Row = dict[str, Any]
 """A row as it is: column → a value of Python. The values are those of the data, so their kinds are not known before."""
+
+NAMELESS = "A column without a name is left out: no table can name it."
+"""A remark."""
 
 
 @record
@@ -86,10 +90,11 @@ class Sample:
 
 
 def name_for(text: str, otherwise: str) -> str:
-    """A name for a table of what is called so.
+    """A name for a table of what is called so, of letters, digits and `_` that YAML and SQL take without quotes.
 
-    >>> name_for("Order-Items", "rows"), name_for("7", "rows")
-    ('order_items', 'rows')
+    >>> name_for("Order-Items", "rows"), name_for("7", "rows"), name_for("Café", "rows"), name_for("名前", "rows")
+    ('order_items', 'rows', 'cafe', 'rows')
     """
-    name = re.sub(r"\W+", "_", text).strip("_").lower()
+    ascii_only = normalize("NFKD", text).encode("ascii", "ignore").decode()
+    name = re.sub(r"\W+", "_", ascii_only).strip("_").lower()
     return name if name and not name[0].isdigit() else otherwise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import chain
@@ -173,15 +174,33 @@ def _object(values: Sequence[Mapping[str, Any]]) -> tuple[types.DataType, str | 
     if len(keys) > max(_LEAST_KEYS_OF_A_MAP, 4 * mean):
         value, note = type_of([v for o in values for v in o.values() if v is not None])
         return types.map_of(types.STRING, value), note
-    if not keys:
-        return types.map_of(types.STRING, types.STRING), "the objects of the sample are empty"
+    if not any(key.strip() for key in keys):
+        return types.map_of(types.STRING, types.STRING), "the objects of the sample have no fields with names"
     fields, notes = [], []
     for key in keys:
+        if not key.strip():
+            notes.append("a field without a name is left out")
+            continue
         type, note = type_of([v for o in values if (v := o.get(key)) is not None], key)
         fields.append((key, type))
         if note is not None:
             notes.append(f"{key}: {note}")
     return types.row(*fields), "; ".join(notes) or None
+
+
+def without_nameless_fields(type: types.DataType) -> types.DataType | None:
+    """A type without the fields that have no name, as no table can name them; None: nothing is left.
+
+    >>> str(without_nameless_fields(types.row(("", types.INT), ("a", types.INT))))
+    'ROW<a INT>'
+    """
+    if not type.children:
+        return type
+    made = [without_nameless_fields(child) for child in type.children]
+    if not type.names:
+        return None if None in made else replace(type, children=tuple(c for c in made if c is not None))
+    fields = [(n, c) for n, c in zip(type.names, made, strict=True) if c is not None and n.strip()]
+    return replace(type, names=tuple(n for n, _ in fields), children=tuple(c for _, c in fields)) if fields else None
 
 
 def from_texts(columns: Mapping[str, Sequence[str | None]]) -> dict[str, list[Any]]:

@@ -8,6 +8,8 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+from flowrun.frontend.trees.writing import yaml_quoted
+
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*( [\w./+-]+)*")
 _READ_AS_OTHER = re.compile(r"(?i)null|true|false|~|yes|no|on|off|nan|infinity")
 
@@ -79,11 +81,7 @@ def row_text(columns: tuple[str, ...], row: tuple[Any, ...]) -> str:
 def _quoted(text: str) -> str:
     if text.isprintable() and text:
         return "'" + text.replace("'", "''") + "'"
-    escaped = "".join(
-        c if c.isprintable() and c not in '"\\' else f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\U{ord(c):08x}"
-        for c in text
-    )
-    return f'"{escaped}"'
+    return yaml_quoted(text)
 
 
 def _time_text(value: datetime, between: str) -> str:

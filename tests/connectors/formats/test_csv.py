@@ -171,8 +171,11 @@ def test_headers() -> None:
     assert named.has_header
     named.read_header(b' a,"b"')
     assert rows(named.decode(lines_chunk([b"x,1", b"y,"]))) == [(1, None), (None, None)]
-    with pytest.raises(DataError, match="names a column twice"):
-        named.read_header(b"a,a")
+    with pytest.raises(DataError, match="the header line names column 'b' twice"):
+        named.read_header(b"a,b, b")
+    named.read_header(b",b,a,a,")  # names that the table does not declare
+    assert rows(named.decode(lines_chunk([b"0,1,2,3,4", b"x,,y,z,"]))) == [(1, None), (None, None)]
+    assert rows(named.decode(lines_chunk([b"0,1,2,3", b'x,5,"y,z",,']))) == [(5, None)]
     assert encoder("csv", Schema.of(a=BIGINT, **{"b,c": STRING}), csv__header="true").header() == b'a,"b,c"\n'
     assert encoder("csv", TABLE).header() == b""
 

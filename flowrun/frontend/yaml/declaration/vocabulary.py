@@ -21,7 +21,7 @@ TYPE = TextValue("a SQL type")
 METADATA_KEY = TextValue("a metadata key of the connector")
 REFERENCE = TextValue("the name of a source, step, split branch or late output")
 NODE_NAME = TextValue("a name", NAME_PATTERN, "letters, digits, _ and -, not beginning with a digit")
-COLUMN_NAME = TextValue("a column name", r"\S(.*\S)?", "not empty")
+COLUMN_NAME = TextValue("a column name", r"[\s\S]*\S[\s\S]*", "not empty")
 PYTHON_NAME = TextValue("a Python function", r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "written module:function")
 FUNCTION_NAME = TextValue(
     "a function's name", r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and _, not beginning with a digit"
