@@ -111,6 +111,8 @@ class RescalableJob(JobBlock):
         self._earlier = EarlierExecutions()
         self._moving_to: int | None = None
         """The parallelism to which the job is being rescaled."""
+        self._moving_from = version.parallelism
+        """From which it was rescaled last."""
         self._requests: list[RequestedSnapshot] = []
         self._drain_when_moved: bool | None = None
         self._cancelled = False
@@ -153,7 +155,7 @@ class RescalableJob(JobBlock):
         status = replace(status, job_id=self.job_id)
         if target is None or self._cancelled:
             return status
-        waits_for = status.waits_for or f"rescaling from parallelism {self._version.parallelism} to {target}"
+        waits_for = status.waits_for or f"rescaling from parallelism {self._moving_from} to {target}"
         return replace(status, state=JobState.RESTARTING, waits_for=waits_for)
 
     def rescale(self, parallelism: int) -> SnapshotTicket:
@@ -166,7 +168,7 @@ class RescalableJob(JobBlock):
         """
         with self._changed:
             self._check_may_move(parallelism)
-            self._moving_to = parallelism
+            self._moving_to, self._moving_from = parallelism, self._version.parallelism
             for request in self._requests:
                 request.carry()
         ticket = SnapshotTicket(uuid.uuid4().hex, self._clock)

@@ -71,6 +71,29 @@ def test_one_job_for_whoever_looks(tmp_path: Path) -> None:
     assert ids(tmp_path) == list(range(ROWS))
 
 
+def test_until_the_next_execution_runs_the_job_says_between_which_parallelisms_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str | None] = []
+
+    def start_watched(version: JobVersion, options: JobStateOptions) -> LocalJob:
+        started = start_version(version, options)
+        wait = started.wait
+
+        def look_and_wait(timeout_ms: float | None = None) -> JobResult | None:
+            said.append(job.status().waits_for)
+            return wait(timeout_ms)
+
+        monkeypatch.setattr(started, "wait", look_and_wait)
+        return started
+
+    with start(tmp_path, start_watched) as job:
+        job.rescale(3).wait(30_000)
+        assert said[0] == "rescaling from parallelism 2 to 3"
+        assert job.status().waits_for is None
+        job.cancel()
+
+
 def test_what_is_asked_meanwhile_is_done_afterwards(tmp_path: Path) -> None:
     with start(tmp_path) as job:
         moved = job.rescale(3)
