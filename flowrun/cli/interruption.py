@@ -1,8 +1,9 @@
 """Handles Ctrl-C, SIGTERM and SIGHUP while a job runs.
 
 The first signal ends the job with a last checkpoint, or with a savepoint if that is asked for; or, if the job takes no checkpoints, after
-the rows that were read are written. The second one cancels it, and so does the time, if there is a limit. If the job does not end even
-then, the watchdog (`runtime/watchdog`) ends the process.
+the rows that were read are written. The second one cancels it, and so does the time, if there is a limit. A job that waits for slots is
+cancelled at the first one, as nothing runs of which a checkpoint could be taken: at once if it has not begun, and after a while if it has
+lost its slots. If the job does not end even then, the watchdog (`runtime/watchdog`) ends the process.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from flowrun.cli.console import say
 from flowrun.core.clock import Clock, SystemClock
 from flowrun.core.units import format_duration
 from flowrun.errors import StateError
+from flowrun.runtime.lifecycle import JobState
 
 if TYPE_CHECKING:
     from flowrun.runners.control import ControllableJob, Ticket
+
+SLOTS_COME_BACK_MS = 10_000
+"""How long a job that is to stop may wait for slots that it has lost: a process that died is replaced within a second or two."""
 
 
 class Interruption:
@@ -49,6 +54,8 @@ class Interruption:
         self._options = stop
         self._clock = SystemClock() if clock is None else clock
         self._asked_ns: int | None = None
+        self._without_slots_ns: int | None = None
+        """Since when the job that is to stop waits for slots that it has lost."""
         self._answer = answer
         self._job: ControllableJob | None = None
         self._ticket: Ticket | None = None
@@ -92,6 +99,8 @@ class Interruption:
         """Look whether the last checkpoint was taken; if it failed, or takes too long, cancel the job: what it did since the one before
         does not count.
         """
+        if self._job is not None and self.requested and not self._cancels:
+            self._give_up_if_it_waits_for_slots(self._job)
         if self._ticket is None or self._job is None:
             return
         if not self._ticket.is_answered:
@@ -111,6 +120,26 @@ class Interruption:
     def _what(self) -> str:
         return "checkpoint" if self._options.savepoint is None else "savepoint"
 
+    def _give_up_if_it_waits_for_slots(self, job: ControllableJob) -> None:
+        """Cancel a job that has no slots: nothing of it runs."""
+        status = job.status()
+        waits_for = status.waits_for or ""
+        if not waits_for.startswith("slots") or status.state not in (JobState.CREATED, JobState.RESTARTING):
+            self._without_slots_ns = None
+            return
+        now_ns = self._clock.monotonic_ns()
+        if self._without_slots_ns is None:
+            self._without_slots_ns = now_ns
+        if status.state is JobState.CREATED:
+            reason = f"the job has not begun, as it waits for {waits_for}"
+        elif now_ns - self._without_slots_ns >= SLOTS_COME_BACK_MS * 1_000_000:
+            reason = f"the job waits for {waits_for}: the one before counts"
+        else:
+            return
+        self._ticket, self._cancels = None, True
+        say(f"there is no last {self._what}: {reason}" if self._ends_with_snapshot else reason)
+        job.cancel()
+
     def _give_up_if_it_takes_too_long(self, job: ControllableJob) -> None:
         limit_ms = self._options.within_ms
         if limit_ms is None or self._asked_ns is None or self._ticket is None:
@@ -129,9 +158,13 @@ class Interruption:
             say(f"there is no last {self._what}: the job failed while it was to stop: {status.last_failure}")
             job.cancel()
 
+    @property
+    def _ends_with_snapshot(self) -> bool:
+        return self._checkpoints or self._options.savepoint is not None
+
     def _stop(self, job: ControllableJob) -> None:
         savepoint = self._options.savepoint
-        if not self._checkpoints and savepoint is None:
+        if not self._ends_with_snapshot:
             job.stop()
             return
         try:

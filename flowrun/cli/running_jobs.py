@@ -139,7 +139,8 @@ def choose_known(wanted: str, jobs: RunningJobs) -> Any:
 def wait_for_answer(
     client: JobControlClient, order: str, clock: Clock, *, doing: str, timeout_ms: float | None
 ) -> Mapping[str, Json]:
-    """Wait until a job has carried out an order, and say now and then that it is still doing so; gives the job's answer.
+    """Wait until a job has carried out an order, and say now and then that it is still doing so, and what the job waits for; gives the
+    job's answer.
 
     Args:
         client: the connection to the job.
@@ -168,7 +169,8 @@ def wait_for_answer(
                 f"{doing}: not done after {duration_text(timeout_ms)}", hint="it goes on in the job: see `flowrun jobs`"
             )
         if passed_ms >= next_message_ms:
-            say(f"{doing} … {duration_text(passed_ms)}")
+            waits_for = (look(client) or {}).get("waits_for")
+            say(f"{doing} … {duration_text(passed_ms)}" + (f", it waits for {waits_for}" if waits_for else ""))
             next_message_ms += _NEXT_MESSAGE_MS
         with pause:
             clock.wait(pause, _POLL_MS)

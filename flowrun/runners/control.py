@@ -16,6 +16,7 @@ from flowrun.errors import FlowrunError, StateError
 from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import JobEntry
 from flowrun.runtime.job_status import JobResult, JobStatus
+from flowrun.runtime.lifecycle import JobState
 
 if TYPE_CHECKING:
     from flowrun.runtime.job_details import JobDetails
@@ -215,9 +216,12 @@ class JobControl:
             StateError: it cannot be carried out, and why.
         """
         ticket: Ticket | None = None
-        state = self._job.status().state
-        if state.is_terminal:
-            raise StateError(f"the job is over: it is {state.value}")
+        status = self._job.status()
+        if status.state.is_terminal:
+            raise StateError(f"the job is over: it is {status.state.value}")
+        if order.kind == "stop" and status.state is JobState.CREATED and status.waits_for is not None:
+            what = status.waits_for.partition(":")[0]
+            raise StateError(f"the job has not begun: it waits for {what}", hint="cancel it, or stop it when it runs")
         if order.kind == "cancel":
             self._job.cancel()
         elif order.exchange is not None:

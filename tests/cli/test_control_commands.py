@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from flowrun.core.clock import ManualClock
 from flowrun.errors import PipelineError, StateError
 from flowrun.runners.control_client import client_of
 from flowrun.runners.registry import JobRegistry, new_entry
+from flowrun.runtime.lifecycle import JobState
 from tests.end_to_end.conftest import Command
 from tests.rest.control_fakes import FakeJob, FakeTicket, controlled
 
@@ -176,6 +178,7 @@ def test_waiting_says_so_now_and_then(own_registry: Path, capsys: pytest.Capture
         def wait() -> None:
             answers.append(wait_for_answer(client, order, clock, doing="taking a savepoint", timeout_ms=None))
 
+        job.waits_for = "slots: needs 2 slots, 1 of 1 are free"
         thread = threading.Thread(target=wait)
         thread.start()
         said = ""
@@ -186,8 +189,23 @@ def test_waiting_says_so_now_and_then(own_registry: Path, capsys: pytest.Capture
         while thread.is_alive():
             clock.advance(200)
         thread.join()
-    assert "taking a savepoint … " in said
+    for line in said.splitlines():
+        assert re.fullmatch(
+            r"taking a savepoint … [0-9a-z. ]+, it waits for slots: needs 2 slots, 1 of 1 are free", line
+        )
     assert answers == [{"state": "done", "path": "/keep/1", "job_state": "running", "message": None, "hint": None}]
+
+
+def test_a_job_that_has_not_begun_is_not_stopped(flowrun: Command, jobs: dict[str, FakeJob]) -> None:
+    jobs["orders"].state, jobs["orders"].waits_for = JobState.CREATED, "slots: needs 2 slots, 0 of 0 are free"
+    for options in ((), ("--savepoint", "keep")):
+        outcome = flowrun("stop", "orders", *options)
+        assert outcome.code == 1
+        assert outcome.err.startswith("error: the job has not begun: it waits for slots\n  hint: cancel it"), (
+            outcome.err
+        )
+    assert jobs["orders"].asked == [], "it would be answered when there are slots, which may be never"
+    assert flowrun("cancel", "orders").code == 0
 
 
 def answer(ticket: FakeTicket) -> None:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from flowrun.cli.arguments import StopOptions
-from flowrun.cli.interruption import Interruption, stop_on_signals
+from flowrun.cli.interruption import SLOTS_COME_BACK_MS, Interruption, stop_on_signals
 from flowrun.core.clock import ManualClock
 from flowrun.errors import StateError
 from flowrun.runtime.lifecycle import JobState
@@ -100,6 +100,46 @@ def test_a_job_that_fails_again_instead_of_stopping_is_cancelled(capsys: pytest.
     interruption.check()
     assert job.asked == [LAST_CHECKPOINT, ("cancel",)], "it would be restarted again and again"
     assert "there is no last checkpoint: the job failed while it was to stop" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_job_that_waits_for_its_first_slots_is_cancelled(
+    checkpoints: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = FakeJob()
+    interruption = interrupted(job, checkpoints=checkpoints, quiet=True)
+    job.state, job.waits_for = JobState.CREATED, "slots: needs 2 slots, 0 of 0 are free"
+    interruption.check()
+    interruption.check()
+    assert job.asked[1:] == [("cancel",)], "nothing was read: there is nothing of which a checkpoint could be taken"
+    assert "the job has not begun, as it waits for slots: needs 2 slots, 0 of 0 are free" in capsys.readouterr().err
+
+
+def test_a_job_that_has_lost_its_slots_is_cancelled_if_they_do_not_come_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = ManualClock()
+    interruption = Interruption(True, checkpoints=True, clock=clock)
+    interruption.attach(job := FakeJob())
+    interruption.handle(signal.SIGTERM, None)
+
+    def check(state: JobState, waits_for: str | None, later_ms: int) -> None:
+        job.state, job.waits_for = state, waits_for
+        clock.advance(later_ms)
+        interruption.check()
+
+    slots = "slots: needs 2 slots, 1 of 1 are free"
+    check(JobState.RESTARTING, slots, 0)
+    check(JobState.RESTARTING, slots, SLOTS_COME_BACK_MS - 1)
+    check(JobState.RUNNING, None, 1)
+    check(JobState.RESTARTING, "rescaling from parallelism 1 to 2", 1)
+    check(JobState.RESTARTING, "rescaling from parallelism 1 to 2", 10 * SLOTS_COME_BACK_MS)
+    check(JobState.RESTARTING, slots, 1)
+    assert job.asked == [LAST_CHECKPOINT]
+    check(JobState.RESTARTING, slots, SLOTS_COME_BACK_MS)
+    check(JobState.RESTARTING, slots, SLOTS_COME_BACK_MS)
+    assert job.asked == [LAST_CHECKPOINT, ("cancel",)]
+    assert capsys.readouterr().err == f"there is no last checkpoint: the job waits for {slots}: the one before counts\n"
 
 
 def test_a_job_that_came_to_its_own_end_meanwhile_needs_no_last_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:

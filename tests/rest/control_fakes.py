@@ -68,6 +68,7 @@ class FakeJob:
         self.refusal: StateError | None = None
         self.answer_with: str | None = None
         self.restarts = 2
+        self.waits_for: str | None = None
         self.failure: FailureRecord | None = None
         self._takes_checkpoints = takes_checkpoints
         self.checkpoint_root = "/state" if takes_checkpoints else None
@@ -79,7 +80,8 @@ class FakeJob:
             VertexStatus("s", "source", 1, {ExecutionState.RUNNING: 1}, records_in=6_000),
             VertexStatus("k", "sink", 1, {ExecutionState.RUNNING: 1}, records_in=5_000),
         )
-        return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, restarts=self.restarts)
+        about = {"restarts": self.restarts, "waits_for": self.waits_for}
+        return JobStatus(self.job_id, "orders", self.state, 0, 2_000, vertices, checkpoints, **about)  # type: ignore[arg-type]
 
     def details(self) -> JobDetails:
         status = self.status()
