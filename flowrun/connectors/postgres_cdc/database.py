@@ -162,28 +162,38 @@ def prepare(table: CapturedTable, wanted: Wanted) -> int:
                 retryable=False,
                 hint="set wal_level = logical in postgresql.conf, and restart the server",
             )
-        found = connection.execute(
-            "SELECT c.oid::int8, c.relkind::text, c.relpersistence::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
-            [table.schema_name, table.table_name],
-        ).fetchone()
-        if found is None:
-            raise ConnectorError(
-                f"{table.server} has no table {table.name}",
-                retryable=False,
-                hint="check 'schema-name' and 'table-name', as they are spelled",
-            )
-        oid, kind, persistence = found
-        if persistence != "p":
-            raise ConnectorError(
-                f"table {table.name} on {table.server} is UNLOGGED: its changes are not in the log",
-                retryable=False,
-                hint=f"ALTER TABLE {table.name} SET LOGGED",
-            )
+        oid, kind = find_table(connection, table)
         _check_columns(connection, table, oid, wanted.columns)
         _check_identity(connection, table, oid, wanted.keys)
-        _publish(connection, table, wanted, is_partitioned=kind == "p")
-        return int(oid)
+        if not is_published(connection, table, wanted, is_partitioned=kind == "p"):
+            name = identifier(table.publication)
+            connection.execute(
+                f"CREATE PUBLICATION {name} FOR TABLE {table.name} WITH (publish_via_partition_root = true)"
+            )
+        return oid
+
+
+def find_table(connection: Any, table: CapturedTable) -> tuple[int, str]:
+    """(its number (oid), its kind as `pg_class` has it). Raises ConnectorError."""
+    found = connection.execute(
+        "SELECT c.oid::int8, c.relkind::text, c.relpersistence::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
+        [table.schema_name, table.table_name],
+    ).fetchone()
+    if found is None:
+        raise ConnectorError(
+            f"{table.server} has no table {table.name}",
+            retryable=False,
+            hint="check 'schema-name' and 'table-name', as they are spelled",
+        )
+    oid, kind, persistence = found
+    if persistence != "p":
+        raise ConnectorError(
+            f"table {table.name} on {table.server} is UNLOGGED: its changes are not in the log",
+            retryable=False,
+            hint=f"ALTER TABLE {table.name} SET LOGGED",
+        )
+    return int(oid), kind
 
 
 def _check_columns(connection: Any, table: CapturedTable, oid: int, columns: Sequence[str]) -> None:
@@ -237,12 +247,12 @@ _PARTS_OF_TABLES = 150_000
 """The version from which a publication may name some of a table's columns and rows only."""
 
 
-def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partitioned: bool) -> None:
+def is_published(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partitioned: bool) -> bool:
+    """Whether the publication is there. Raises ConnectorError if it is, but without changes that are needed."""
     name = identifier(table.publication)
     publication = connection.execute(_PUBLICATION, [table.publication]).fetchone()
     if publication is None:
-        connection.execute(f"CREATE PUBLICATION {name} FOR TABLE {table.name} WITH (publish_via_partition_root = true)")
-        return
+        return False
     is_by_root, *published = publication
     shown = f"the publication '{table.publication}' on {table.server}"
     if is_partitioned and not is_by_root:
@@ -281,3 +291,4 @@ def _publish(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partit
             retryable=False,
             hint="choose a publication with the whole table, or leave 'publication.name' out: flowrun makes one",
         )
+    return True

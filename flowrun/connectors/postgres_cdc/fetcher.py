@@ -7,21 +7,30 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from flowrun.api.source import JsonValue
-from flowrun.connectors.jdbc.postgres.connecting import translated
+from flowrun.connectors.jdbc.postgres.connecting import CLIENT, translated
 from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.chunks import Chunk, cut, joined, left_to_read
-from flowrun.connectors.postgres_cdc.database import CapturedTable, Wanted, prepare, session, silent, slot_state
+from flowrun.connectors.postgres_cdc.database import (
+    NEEDED_BY,
+    CapturedTable,
+    Wanted,
+    prepare,
+    session,
+    silent,
+    slot_state,
+)
 from flowrun.connectors.postgres_cdc.log_places import format_lsn
 from flowrun.connectors.postgres_cdc.parallel_chunks import ParallelChunks
 from flowrun.connectors.postgres_cdc.pgoutput import join_messages
 from flowrun.connectors.postgres_cdc.replication import ReplicationConnection
 from flowrun.connectors.postgres_cdc.snapshot import TableSnapshot, read_chunks
+from flowrun.connectors.postgres_cdc.table_watch import TableWatch
 from flowrun.connectors.postgres_cdc.transactions import ChangeAssembler, LoggedTable, LogPlace
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
@@ -36,6 +45,8 @@ _READ_BYTES = 8 << 20
 """Of messages of the log that are made one batch."""
 _TOLD_S = 1.0
 """How often a place is told that was reached without a row."""
+_WATCH_S = 10.0
+"""How often the catalogs are asked whether the table is still published."""
 _SLOT_RELEASE_S = 20.0
 """How long the slot may be held by a connection of an attempt that has ended."""
 _NOTE = "flowrun reads slot {slot} from {lsn}"
@@ -183,7 +194,8 @@ class CaptureFetcher:
     def _read(self, opened: ExitStack) -> None:
         capture, position = self._capture, self._position
         columns = tuple(dict.fromkeys((*capture.schema.names, *capture.keys)))
-        oid = prepare(capture.table, Wanted(columns, capture.keys, not capture.ignores_truncate))
+        wanted = Wanted(columns, capture.keys, not capture.ignores_truncate)
+        oid = prepare(capture.table, wanted)
         replication = ReplicationConnection(capture.table)
         opened.callback(replication.close)
         with ExitStack() as claimed:
@@ -195,7 +207,8 @@ class CaptureFetcher:
             self._wait_until_free()
             self._check_slot(position)
             replication.start(position.place.lsn)
-        self._follow(oid, replication, position)
+        watch = TableWatch(capture.table, oid, wanted, _WATCH_S, time.monotonic())
+        self._follow(oid, replication, position, watch)
 
     def _read_table(
         self, oid: int, position: CapturePosition | None, replication: ReplicationConnection
@@ -230,12 +243,15 @@ class CaptureFetcher:
         table = self._capture.table
         self._make_room()
         lsn, exported = replication.create_slot()
-        with session(table) as connection:
+        errors = CLIENT.module("psycopg.errors", NEEDED_BY)
+        with session(table) as connection, suppress(errors.InsufficientPrivilege):  # of a publication of somebody else
             note = literal(_NOTE.format(slot=table.slot, lsn=format_lsn(lsn)))
             connection.execute(f"COMMENT ON PUBLICATION {identifier(table.publication)} IS {note}")
         return LogPlace(lsn), exported
 
-    def _follow(self, oid: int, replication: ReplicationConnection, position: CapturePosition) -> None:
+    def _follow(
+        self, oid: int, replication: ReplicationConnection, position: CapturePosition, watch: TableWatch
+    ) -> None:
         capture = self._capture
         table = LoggedTable(oid, capture.table.schema_name, capture.table.table_name)
         assembler = ChangeAssembler(
@@ -262,7 +278,9 @@ class CaptureFetcher:
             silence_s = time.monotonic() - heard
             if silence_s > capture.table.access.silence_s:
                 raise silent(capture.table)
-            self._feed_back(replication, at_once=wants_reply, asks=silence_s > capture.table.access.silence_s / 3)
+            watch.check(told.lsn, time.monotonic())
+            asks = silence_s > capture.table.access.silence_s / 3 or (watch.has_found and not found)
+            self._feed_back(replication, at_once=wants_reply or watch.has_found, asks=asks)
         raise JobCancelledError("the source was closed")
 
     def _feed_back(self, replication: ReplicationConnection, *, at_once: bool = False, asks: bool = False) -> None:

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.exhaustive
 
 SCHEMA = Schema.of(id=t.BIGINT, name=t.STRING, n=t.INT)
 SOON_S = 30
+CREATE = "CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer)"
 
 
 def source(database: PostgresDatabase, schema: Schema = SCHEMA, **more: str) -> PostgresCdcSource:
@@ -128,9 +129,6 @@ def reading() -> Iterator[Callable[..., Reading]]:
 
 def table_of(database: PostgresDatabase) -> dict[Any, dict[str, Any]]:
     return {i: {"id": i, "name": name, "n": n} for i, name, n in database.execute("SELECT id, name, n FROM t")}
-
-
-CREATE = "CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer)"
 
 
 def test_rows_and_then_changes_in_their_order(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
@@ -302,6 +300,75 @@ def test_a_table_that_was_made_anew_is_told(postgres: PostgresDatabase, reading:
     postgres.execute(f"DROP TABLE t; {CREATE}; INSERT INTO t VALUES (1, 'a', 1)")
     with pytest.raises(ConnectorError, match="was dropped and made anew"):
         job.until(lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("DROP TABLE t", 'table "public"."t" .* was dropped: there are no further changes'),
+        (f"DROP TABLE t; {CREATE}", 'table "public"."t" .* was dropped: there are no further changes'),
+        ("ALTER TABLE t RENAME TO u", 'table "public"."t" .* was renamed to "public"."u"'),
+        ('CREATE SCHEMA "S"; ALTER TABLE t SET SCHEMA "S"', 'table "public"."t" .* was renamed to "S"."t"'),
+        ("ALTER PUBLICATION mine DROP TABLE t", "publication 'mine' .* does not have the table"),
+        ("ALTER PUBLICATION mine SET TABLE t WHERE (n > 1)", "publication 'mine' .* has only rows WHERE"),
+        ("ALTER PUBLICATION mine SET (publish = 'insert')", "publication 'mine' .* does not publish update and delete"),
+        ("DROP PUBLICATION mine", "publication .?mine.? .*(was dropped|does not exist)"),
+    ],
+    ids=[
+        "dropped",
+        "made anew",
+        "renamed",
+        "moved",
+        "not published",
+        "filtered",
+        "without updates",
+        "publication dropped",
+    ],
+)
+def test_a_table_whose_changes_are_not_told_any_more_is_an_error_behind_its_last_change(
+    postgres: PostgresDatabase,
+    reading: Callable[..., Reading],
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    told: str,
+) -> None:
+    postgres.execute(f"{CREATE}; CREATE PUBLICATION mine FOR TABLE t; INSERT INTO t VALUES (1, 'a', 1)")
+    monkeypatch.setattr(fetcher, "_WATCH_S", 0.05)
+    job = reading(source(postgres, publication__name="mine"))
+    job.until(lambda: 1 in job.rows and job.is_in_log())
+    with postgres.connect(autocommit=False) as connection:
+        connection.execute("INSERT INTO t SELECT i, 'x', 2 FROM generate_series(2, 5000) i")
+        connection.commit()
+        connection.execute(statement)
+        connection.commit()
+    with pytest.raises(ConnectorError, match=told) as raised:
+        job.until(lambda: False)
+    assert raised.value.retryable is False
+    assert len(job.rows) == 5000 or "PUBLICATION" in statement, "all changes before it are read"
+
+
+def test_a_server_that_cannot_be_asked_about_its_tables_is_no_error(
+    postgres_server: PostgresServer,
+    postgres: PostgresDatabase,
+    reading: Callable[..., Reading],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = f"{postgres.name}_reader"
+    postgres.execute(
+        f"{CREATE}; CREATE PUBLICATION mine FOR TABLE t; CREATE ROLE {reader} LOGIN REPLICATION PASSWORD 'w'"
+    )
+    try:
+        postgres.execute(f"GRANT SELECT ON t TO {reader}")
+        monkeypatch.setattr(fetcher, "_WATCH_S", 0.05)
+        job = reading(source(postgres, publication__name="mine", username=reader, password="w"))
+        job.until(job.is_in_log)
+        postgres.execute(f"ALTER ROLE {reader} PASSWORD 'another'")
+        job.until(lambda: f'password authentication failed for user "{reader}"' in postgres_server.log)
+        postgres.execute("INSERT INTO t VALUES (1, 'a', 1)")
+        job.until(lambda: 1 in job.rows)
+        job.close()
+    finally:
+        postgres.execute(f"DROP OWNED BY {reader}; DROP ROLE {reader}")
 
 
 def test_a_key_that_the_log_does_not_tell(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
