@@ -255,7 +255,7 @@ def test_a_pod_that_is_ended_leaves_a_savepoint_and_the_next_one_goes_on(folder:
     for life in range(3):
         with begun(["-m", "flowrun", *arguments], cwd=folder) as process:
             seen = len(rows(folder))
-            wait_for(lambda: len(rows(folder)) > seen, process, limit_s=60)  # noqa: B023 - within this life
+            wait_for(lambda: len(rows(folder)) > seen, process)  # noqa: B023 - within this life
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
                 assert json.load(answer) == {"status": "ok"}
             process.send_signal(signal.SIGKILL if life == 1 else signal.SIGTERM)

@@ -75,7 +75,7 @@ def test_a_reader_waits_and_interrupts(tmp_path: Path) -> None:
     followed(
         tmp_path,
         "~~~sh\n(sleep 0.2; touch there) &\n~~~\n<!-- wait until: test -e there -->\n~~~sh\necho found\n~~~\n~~~text\nfound\n~~~\n"
-        "<!-- Ctrl-C after: begun -->\n~~~sh\necho begun; sleep 60; echo never\n~~~\n~~~text\nbegun\n~~~\n",
+        "<!-- Ctrl-C after: begun -->\n~~~sh\nbash -c 'echo begun; exec sleep 60'; echo never\n~~~\n~~~text\nbegun\n~~~\n",
     )
 
 

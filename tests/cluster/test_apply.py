@@ -34,7 +34,7 @@ APPLY = ("apply", "ids.sql", "--yes", "--healthy-for", "200ms")
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
     """Wait for what several starts of processes, one after the other, lead to."""
-    wait_for_process(condition, process, limit_s=120)
+    wait_for_process(condition, process)
 
 
 def write(folder: Path, body: str) -> None:

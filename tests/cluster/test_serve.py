@@ -75,7 +75,7 @@ def test_all_pipelines_run_in_one_place_and_go_on_where_they_were(tmp_path: Path
         write(tmp_path / "pipelines", name)
     with served(tmp_path) as (process, session):
         for name in ("a", "b"):
-            wait_for(lambda name=name: len(checkpoints(tmp_path / f"state-{name}")) >= 1, process, limit_s=60)  # type: ignore[misc]
+            wait_for(lambda name=name: len(checkpoints(tmp_path / f"state-{name}")) >= 1, process)  # type: ignore[misc]
         assert {(job["name"], job["state"]) for job in session.jobs()} == {("a", "running"), ("b", "running")}
         page = session.flowrun("ui").stdout
         assert [job["name"] for job in Api.of_page(page).get("/v1/jobs")["jobs"]] == ["a", "b"]
@@ -99,8 +99,8 @@ def test_a_job_that_fails_leaves_the_others_alone_and_is_told_of(tmp_path: Path)
     with served(tmp_path) as (process, session):
         wait_for((tmp_path / "secret").exists, process)
         wait_for(lambda: is_listening(session), process)
-        wait_for(lambda: "failed" in [job["state"] for job in session.jobs()], process, limit_s=60)
-        wait_for(lambda: len(checkpoints(tmp_path / "state-runs")) >= 1, process, limit_s=60)
+        wait_for(lambda: "failed" in [job["state"] for job in session.jobs()], process)
+        wait_for(lambda: len(checkpoints(tmp_path / "state-runs")) >= 1, process)
         assert session.job("runs")["state"] == "running"
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=60)[1]

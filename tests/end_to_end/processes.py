@@ -37,7 +37,7 @@ def begun(arguments: list[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], limit_s: float = 30) -> None:
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], limit_s: float = 120) -> None:
     """Wait until another process has got there; its progress cannot be made to depend on a clock of ours."""
     deadline = time.monotonic() + limit_s
     pause = threading.Event()

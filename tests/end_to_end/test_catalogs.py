@@ -112,7 +112,7 @@ RESUMABLE = (
 def killed(path: Path, folder: Path) -> Path:
     """Runs a script slowly until it has taken checkpoints; gives the metadata of the last one."""
     with started("run", path, "--var", "RATE=500", cwd=folder) as process:
-        wait_for(lambda: len(checkpoints(folder / "state")) >= 2, process, limit_s=90)
+        wait_for(lambda: len(checkpoints(folder / "state")) >= 2, process)
         process.kill()
     return checkpoints(folder / "state")[-1] / "_metadata.json"
 

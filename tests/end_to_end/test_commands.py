@@ -259,7 +259,7 @@ def threads_of(pid: int) -> int:
     return 0
 
 
-def wait_for(condition: object, limit_s: float = 30) -> None:
+def wait_for(condition: object, limit_s: float = 120) -> None:
     """Wait for another process; its progress cannot be made to depend on a clock of ours."""
     assert callable(condition)
     deadline = time.monotonic() + limit_s
