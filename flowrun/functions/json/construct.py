@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -21,9 +22,9 @@ from flowrun.errors import DataError, ExpressionError
 from flowrun.functions.casts.to_text import approximate_text
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
 from flowrun.functions.json import construct_spark_texts as texts
-from flowrun.functions.json.documents import dump, utf16_order
+from flowrun.functions.json.documents import INVALID, dump, has_fractions, parse, parse_exact, utf16_order
 from flowrun.functions.rules import ANYTHING, TEXT, Rule, word
-from flowrun.functions.vectors import as_array, join_valid, map_distinct
+from flowrun.functions.vectors import Distinct, as_array, join_valid, map_distinct
 
 _PLAIN_NUMBERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT)
 
@@ -53,7 +54,7 @@ def jsonable(value: Any, type: DataType) -> Any:
         case TypeRoot.TIMESTAMP_LTZ:
             return _iso(value.replace(tzinfo=None)) + "Z"
         case TypeRoot.DECIMAL:
-            return orjson.Fragment(f"{value:f}")
+            return orjson.Fragment(str(value))
         case TypeRoot.FLOAT | TypeRoot.DOUBLE:
             return orjson.Fragment(_numbers(pa.array([value], type.arrow))[0].as_py())
     return value
@@ -76,9 +77,22 @@ def json_text(datum: Datum, type: DataType, rows: int) -> Datum:
 
 
 def _numbers(values: pa.Array) -> pa.StringArray:
-    """FLOAT and DOUBLE as Java spells them, what is no number in quotes."""
-    texts = approximate_text(values)
+    """FLOAT and DOUBLE as DOUBLE, as Java's BigDecimal spells its digits (`1.0E+10`, 0.0 for -0.0); what is no number in quotes."""
+    texts = approximate_text(values.cast(pa.float64()))
+    plain = pc.invert(pc.or_(pc.match_substring(texts, "E"), pc.equal(values, 0)))
+    if not pc.all(pc.or_(plain, pc.invert(pc.is_finite(values)))).as_py():
+        texts = map_distinct(_big_decimal_text, [texts], len(texts), pa.string())
     return pc.if_else(pc.is_finite(values), texts, pc.binary_join_element_wise('"', texts, '"', ""))
+
+
+def _big_decimal_text(text: str) -> str:
+    """Digits as Java's BigDecimal spells them, which knows no -0.0; NaN and infinities unchanged.
+
+    >>> _big_decimal_text("1.23456789125E8"), _big_decimal_text("1.0E10"), _big_decimal_text("-0.0")
+    ('123456789.125', '1.0E+10', '0.0')
+    """
+    number = Decimal(text)
+    return text if not number.is_finite() else str(number if number else abs(number))
 
 
 def _json_string(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
@@ -163,6 +177,16 @@ def json_object_of(members: Sequence[Mapping[str, str | None]]) -> str:
     return "{" + ",".join(f"{dump(k)}:{made[k]}" for k in sorted(made, key=utf16_order)) + "}"
 
 
+def _json(text: str) -> str:
+    """JSON text without spaces, members sorted by name; null of no text at all, as Jackson reads it."""
+    value = parse(text or "null")
+    if value is INVALID:
+        raise DataError(
+            "JSON: the text is not JSON", hint="filter by IS JSON before, or leave JSON(…) out: then it is a string"
+        )
+    return dump(parse_exact(text) if has_fractions(text) else value)
+
+
 def _json_object_of(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     made: list[str] = []
     for row, members in enumerate(as_array(arguments[0], rows).to_pylist()):
@@ -195,6 +219,10 @@ JSON_CONSTRUCTORS = (
     ScalarFunction(
         "JSON_STRING", Rule("JSON_STRING(value)", STRING, (ANYTHING,)), _json_string, "JSON_STRING(value)",
         "The value as JSON text; NULL stays NULL.", texts.string_text,
+    ),
+    ScalarFunction(
+        "JSON", Rule("JSON(string)", STRING, (TEXT,)), Distinct(_json), "JSON(string)",
+        "In JSON_OBJECT and JSON_ARRAY: the text is JSON, and no string; an error if it is not.", fallible=True,
     ),
     ScalarFunction(
         "JSON_OBJECT", _ConstructorRule(_OBJECT, keyed=True), _json_object, _OBJECT,

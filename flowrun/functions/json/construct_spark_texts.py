@@ -8,10 +8,11 @@ from itertools import count
 
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.functions.json.documents import dump, utf16_order
-from flowrun.functions.numbers.spark_texts import approximate_text
 from flowrun.functions.spark_text import is_counted, let, quote_text, quoted, string_literal
 
 _PLAIN = (TypeRoot.BOOLEAN, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT, TypeRoot.DECIMAL)
+_PLAIN_SCALE = 6
+"""Of a DECIMAL with more digits after the point JSON may show an exponent."""
 _ESCAPED = quote_text(r'["\\\x00-\x1f]')
 _UNNAMED = r"[\x00-\x07\x0b\x0e-\x1f\x{80}-\x{10ffff}]"
 """Control characters without a letter of their own in JSON, and what is beyond ASCII."""
@@ -31,7 +32,7 @@ def json_text(text: str, type: DataType) -> str:
     """A value as JSON text; NULL stays NULL. Raises _NoJsonText."""
     if is_counted(type):
         raise _NoJsonText
-    if type.root in _PLAIN:
+    if type.root in _PLAIN and (type.scale or 0) <= _PLAIN_SCALE:
         return f"CAST({text} AS STRING)"
     if type.is_character:
         return _string(text)
@@ -40,9 +41,6 @@ def json_text(text: str, type: DataType) -> str:
     match type.root:
         case TypeRoot.NULL:
             return "CAST(NULL AS STRING)"
-        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
-            shown = approximate_text(text, type)
-            return f"CASE WHEN abs({text}) < CAST('Infinity' AS DOUBLE) THEN {shown} ELSE {_in_quotes(shown)} END"
         case TypeRoot.DATE:
             return _in_quotes(f"CAST({text} AS STRING)")
         case TypeRoot.TIME:

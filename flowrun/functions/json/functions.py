@@ -45,11 +45,11 @@ _QUOTABLE = re.compile(r'["\\/\x00-\x1f\x80-\U0010ffff]')
 
 
 def _at_path(path: JsonPath, document: Any) -> Any:
-    """The value at a path; `_EMPTY` if it is JSON null, `_EMPTY` (lax) or `_ERROR` (strict) if there is none."""
+    """The value at a path; `_EMPTY` (lax) or `_ERROR` (strict) if there is none, or JSON null."""
     found = MISSING if document is INVALID else path.find(document)
-    if found is MISSING:
+    if found is MISSING or found is None:
         return _ERROR if path.strict else _EMPTY
-    return _EMPTY if found is None else found
+    return found
 
 
 def find_value(text: str, document: Any, path: JsonPath) -> Any:
@@ -60,9 +60,7 @@ def find_value(text: str, document: Any, path: JsonPath) -> Any:
         return found
     if kind is int:
         return str(found)
-    if found is None:  # JSON null is no value, also to a strict path
-        return _EMPTY
-    if found is MISSING or kind is dict or kind is list:
+    if found is MISSING or found is None or kind is dict or kind is list:  # JSON null is no value
         return _ERROR if path.strict else _EMPTY
     return scalar_text(text, path, found)
 

@@ -16,6 +16,9 @@ from flowrun.errors import DataError
 from flowrun.functions.contract import Datum
 from flowrun.functions.decimals import to_mask
 
+_IN_A_LINE = r"[^\n\r\x{85}\x{2028}\x{2029}]"
+"""Any character but those that end a line in Java."""
+
 
 def equal(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     """Three-valued =."""
@@ -232,8 +235,10 @@ def match_similar(text: Datum, pattern: str, escape: str | None) -> Datum:
 def similar_regex(pattern: str, escape: str | None) -> str:
     r"""The RE2 regular expression with the meaning of a SIMILAR TO pattern.
 
-    >>> similar_regex("a_%[0-9]{2}.", None)
-    '(?s)^(?:a..*[0-9]{2}\\.)$'
+    As in Flink, `.` stands for any character but a line end, as `_` does, and `^` for the start.
+
+    >>> similar_regex("a%[0-9]{2}$", None)
+    '^(?:a(?s:.*)[0-9]{2}\\$)$'
     """
     out, position, in_class = [], 0, False
     while position < len(pattern):
@@ -247,12 +252,14 @@ def similar_regex(pattern: str, escape: str | None) -> str:
         elif char == "[":
             in_class = True
             out.append(char)
-        elif char in "%_":
-            out.append(".*" if char == "%" else ".")
+        elif char == "%":
+            out.append("(?s:.*)")
+        elif char in "_.":
+            out.append(_IN_A_LINE)
         else:
-            out.append(char if char in "|*+?{}()," or char.isalnum() else re.escape(char))
+            out.append(char if char in "|*+?{}(),^" or char.isalnum() else re.escape(char))
         position += 1
-    return f"(?s)^(?:{_lower_classes(''.join(out))})$"
+    return f"^(?:{_lower_classes(''.join(out))})$"
 
 
 def _lower_classes(regex: str) -> str:

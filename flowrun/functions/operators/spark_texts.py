@@ -164,8 +164,8 @@ def similar_text(texts: Sequence[str], types: Sequence[DataType], result: DataTy
     escape = string_literal(texts[2]) if len(texts) > 2 else None
     if pattern is None or "[" in pattern:
         return None  # classes are written differently in Java
-    regex = similar_regex(pattern, escape).removeprefix("(?s)^").removesuffix("$")
-    whole = quote_text(rf"(?s)\A{regex}\z")
+    regex = similar_regex(pattern, escape).removeprefix("^").removesuffix("$")
+    whole = quote_text(rf"\A{regex}\z")
     return f"({texts[0]} RLIKE {whole})"
 
 

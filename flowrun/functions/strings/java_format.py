@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 _CONVERSION = re.compile(r"%(?:(\d+)\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([bBsScdoxXeEfgG%n])")
@@ -40,7 +41,8 @@ def java_format(pattern: str, values: Sequence[Any]) -> str | None:
         text = _convert(kind, values[index], match[2], match[4])
         if text is None:
             return None
-        pieces.append(_padded(text, match[2], int(match[3] or 0)))
+        flags = match[2].replace("0", "") if values[index] is None else match[2]
+        pieces.append(_padded(text, flags, int(match[3] or 0)))
     pieces.append(pattern[at:])
     return "".join(pieces)
 
@@ -54,9 +56,9 @@ def _convert(kind: str, value: Any, flags: str, precision: str | None) -> str | 
     elif lower == "s":
         text = str(value).lower() if isinstance(value, bool) else str(value)
     elif lower == "c":
-        text = chr(value) if isinstance(value, int) else str(value)
-        if len(text) != 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= sys.maxunicode:
             return None
+        text = chr(value)
     else:
         return _number(kind, value, flags, precision)
     if precision is not None:
@@ -79,10 +81,11 @@ def _number(kind: str, value: Any, flags: str, precision: str | None) -> str | N
         size = int(precision) if precision is not None else 6
         number = abs(Decimal(repr(value)) if isinstance(value, float) else value)
         if lower == "f":
-            rounded = number.quantize(Decimal(1).scaleb(-size), rounding="ROUND_HALF_UP")
+            rounded = number.quantize(Decimal(1).scaleb(-size), "ROUND_HALF_UP", Context(prec=400 + size))
             digits = f"{rounded:,f}" if "," in flags else f"{rounded:f}"
         else:
-            digits = f"{float(number):.{size}{lower}}"
+            zeros = "#" if lower == "g" and size > 1 else ""  # %g keeps the zeros at its end
+            digits = f"{float(number):{zeros}.{size}{lower}}"
         digits = digits.upper() if kind.isupper() else digits
     else:
         return None

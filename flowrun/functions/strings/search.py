@@ -147,8 +147,9 @@ def _split_index(arguments: Sequence[Datum], rows: int, result: DataType) -> Dat
 def _split(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     text, delimiter = arguments
     if is_constant(delimiter) and not any_null_constant(arguments) and delimiter.as_py():
-        return pc.split_pattern(text, pattern=delimiter.as_py()).cast(result.arrow)
-    return map_distinct(lambda s, d: s.split(d) if d else list(s), arguments, rows, result.arrow)
+        parts = pc.split_pattern(text, pattern=delimiter.as_py()).cast(result.arrow)
+        return pc.if_else(pc.equal(text, ""), pa.scalar([], result.arrow), parts)
+    return map_distinct(lambda s, d: s.split(d) if s and d else list(s), arguments, rows, result.arrow)
 
 
 def _starts(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:

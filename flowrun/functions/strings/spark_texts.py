@@ -91,7 +91,7 @@ def split_text(texts: Sequence[str], types: Sequence[DataType], result: DataType
     """SPLIT by a constant text."""
     known = string_literal(texts[1])
     pattern = _literally(known) if known else None
-    return None if pattern is None else f"split({texts[0]}, {pattern}, -1)"
+    return None if pattern is None else f"filter(split({texts[0]}, {pattern}, -1), `$part` -> {texts[0]} <> '')"
 
 
 def elt_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:

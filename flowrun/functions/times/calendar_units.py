@@ -6,6 +6,7 @@ EXTRACT are ISO weeks, as in Flink.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,16 @@ CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSE
 EXTRACTABLE = (
     "YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "DOW", "ISODOW", "ISOYEAR", *CLOCK_UNITS, "EPOCH", *_YEAR_SPANS,
 )  # fmt: skip
+INTERVAL_FIELDS: Mapping[TypeRoot, Mapping[str, tuple[int, int | None]]] = {
+    TypeRoot.INTERVAL_DAY_TIME: {
+        "DAY": (86_400_000, None), "HOUR": (3_600_000, 24), "MINUTE": (60_000, 60), "SECOND": (1_000, 60), "MILLISECOND": (1, 1_000),
+    },
+    TypeRoot.INTERVAL_YEAR_MONTH: {
+        "MILLENNIUM": (12_000, None), "CENTURY": (1_200, None), "DECADE": (120, None), "YEAR": (12, None),
+        "QUARTER": (3, 4), "MONTH": (1, 12),
+    },
+}  # fmt: skip
+"""Of each kind of interval the fields that EXTRACT knows: milliseconds or months of one, and how many make one of the next."""
 _PER_MS = {"s": 0.001, "ms": 1, "us": 1_000, "ns": 1_000_000}
 _DAY_MS = MS_PER_UNIT["DAY"]
 
@@ -46,7 +57,15 @@ def naive(column: Datum) -> Datum:
 
 
 def extract(column: Datum, unit: str) -> Datum:
-    """One calendar or clock field as int64; `unit` is one of `EXTRACTABLE` that the column's type has."""
+    """One calendar or clock field as int64; `unit` is one of `EXTRACTABLE` that the column's type has.
+
+    Fields of an interval are truncated towards zero and have its sign.
+    """
+    if pa.types.is_duration(column.type):
+        return _interval_field(column.cast(pa.int64()), *INTERVAL_FIELDS[TypeRoot.INTERVAL_DAY_TIME][unit])
+    if pa.types.is_integer(column.type):
+        field = _interval_field(column.cast(pa.int64()), *INTERVAL_FIELDS[TypeRoot.INTERVAL_YEAR_MONTH][unit])
+        return pc.add(field, 1) if unit == "QUARTER" else field
     local = naive(column)
     if unit in CLOCK_UNITS and pa.types.is_date(local.type):
         return pc.multiply(pc.cast(local, pa.int32()).cast(pa.int64()), pa.scalar(0, pa.int64()))
@@ -76,6 +95,11 @@ def extract(column: Datum, unit: str) -> Datum:
         case _:
             field = getattr(pc, unit.lower())(local)
     return field.cast(pa.int64())
+
+
+def _interval_field(length: Datum, size: int, most: int | None) -> Datum:
+    count = pc.divide(length, size)
+    return count if most is None else pc.subtract(count, pc.multiply(pc.divide(count, most), most))
 
 
 def _whole_ms(local: Datum) -> Datum:

@@ -13,12 +13,13 @@ import pyarrow.compute as pc
 from flowrun.core.types import BIGINT, INT, DataType, TypeRoot, timestamp
 from flowrun.errors import DataError
 from flowrun.functions.contract import Argument, Datum, ScalarFunction
-from flowrun.functions.rules import DATE_OR_TIMESTAMP, LONG, TEMPORAL, Rule, word
+from flowrun.functions.rules import DATE_OR_TIMESTAMP, LONG, TEMPORAL, Parameter, Rule, word
 from flowrun.functions.times import spark_texts as texts
 from flowrun.functions.times.calendar_units import (
     ADDING_UNITS,
     CLOCK_UNITS,
     EXTRACTABLE,
+    INTERVAL_FIELDS,
     MONTHS_PER_UNIT,
     MS_PER_UNIT,
     add_units,
@@ -50,6 +51,11 @@ def _field_problem(unit: str, type: DataType) -> str | None:
 
 
 def _extract_check(arguments: Sequence[Argument]) -> str | None:
+    if (
+        arguments[1].type.is_interval
+        and str(arguments[0].literal).upper() not in INTERVAL_FIELDS[arguments[1].type.root]
+    ):
+        return f"an {arguments[1].type} has no {arguments[0].literal}"
     return _field_problem(str(arguments[0].literal).upper(), arguments[1].type)
 
 
@@ -69,7 +75,7 @@ def _one_field_check(unit: str, arguments: Sequence[Argument]) -> str | None:
 def _add_result(arguments: Sequence[Argument]) -> DataType:
     unit, point = str(arguments[0].literal).upper(), arguments[2].type
     if point.root is TypeRoot.DATE and unit in CLOCK_UNITS:
-        return timestamp(3)
+        return timestamp(6)
     if point.is_timestamp and unit == "MILLISECOND" and (point.precision or 0) < 3:
         return DataType(point.root, precision=3)
     return point
@@ -121,6 +127,13 @@ def _diff(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
 _UNIT = word(*ADDING_UNITS)
 
 
+def _temporal_or_interval(type: DataType) -> DataType | None:
+    return type if type.is_temporal or type.is_interval else None
+
+
+_TEMPORAL_OR_INTERVAL = Parameter(f"{TEMPORAL.expects}, or an interval", _temporal_or_interval, timestamp(3))
+
+
 def _field(name: str, unit: str, doc: str) -> ScalarFunction:
     usage = f"{name}(time)"
     rule = Rule(usage, BIGINT, (TEMPORAL,), check=partial(_one_field_check, unit))
@@ -130,10 +143,10 @@ def _field(name: str, unit: str, doc: str) -> ScalarFunction:
 TEMPORALS = (
     ScalarFunction(
         "EXTRACT",
-        Rule("EXTRACT(unit, time)", BIGINT, (word(*EXTRACTABLE), TEMPORAL), check=_extract_check),
+        Rule("EXTRACT(unit, time)", BIGINT, (word(*EXTRACTABLE), _TEMPORAL_OR_INTERVAL), check=_extract_check),
         _extract,
         "EXTRACT(unit FROM time)",
-        "One field of a date or time, e.g. MINUTE, DOW or EPOCH.",
+        "One field of a date or time, e.g. MINUTE, DOW or EPOCH, or of an interval.",
         texts.extract_text,
     ),
     *(_field(name, unit, doc) for name, (unit, doc) in _FIELDS.items()),

@@ -45,6 +45,8 @@ class Field:
 
     def __call__(self, texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
         text, type = texts[0], types[0]
+        if type.is_interval:
+            return None
         if type.root is TypeRoot.DATE and self.unit in CLOCK_UNITS:
             return f"CAST(unix_date({text}) * 0 AS BIGINT)"
         if self.unit in _FRACTIONS:
@@ -223,5 +225,9 @@ def to_ltz_text(texts: Sequence[str], types: Sequence[DataType], result: DataTyp
         return read_timestamp(texts[0], 3, "TIMESTAMP", safe=True) if len(texts) == 1 else None
     if types[0].is_approximate:
         return None  # what does not fit is an error there and a wrong number here
-    unit = "seconds" if len(texts) > 1 and integer_literal(texts[1]) == 0 else "millis"
+    precision = integer_literal(texts[1]) if len(texts) > 1 else 3
+    units = {0: "seconds", 3: "millis", 6: "micros"}
+    if precision not in units:
+        return None
+    unit = units[precision]
     return f"timestamp_{unit}(CAST({texts[0]} AS BIGINT))"

@@ -208,14 +208,23 @@ def _to_timestamp_ltz(arguments: Sequence[Datum], rows: int, result: DataType) -
     if pa.types.is_string(arguments[0].type):
         return _zoned(arguments, rows, result)
     ticks = arguments[0]
-    if pa.types.is_decimal(ticks.type) or pa.types.is_floating(ticks.type):
-        ticks = pc.trunc(ticks).cast(pa.int64(), safe=False)
     precision = arguments[1].as_py() if len(arguments) == 2 else 3
+    factor = {"ms": 10**3, "us": 10**6, "ns": 10**9}[result.arrow.unit] / 10**precision
     try:
-        ms = ticks.cast(pa.int64()) if precision == 3 else pc.multiply_checked(ticks.cast(pa.int64()), 1000)
+        if pa.types.is_floating(ticks.type):  # keeps its fraction, a DECIMAL does not
+            steps = pc.floor(pc.multiply(ticks.cast(pa.float64()), factor)).cast(pa.int64())
+        else:
+            whole = pc.trunc(ticks) if pa.types.is_decimal(ticks.type) else ticks
+            steps = pc.multiply_checked(whole.cast(pa.int64(), safe=False), pa.scalar(int(factor), pa.int64()))
     except pa.ArrowInvalid as error:
-        raise DataError("TO_TIMESTAMP_LTZ: the seconds are out of range") from error
-    return ms.cast(result.arrow)
+        raise DataError("TO_TIMESTAMP_LTZ: the number is out of range") from error
+    return steps.cast(result.arrow)
+
+
+def _ltz_result(arguments: Sequence[Argument]) -> DataType:
+    """As many digits as a number's precision, at least three."""
+    of_number = len(arguments) == 2 and not arguments[0].type.is_character
+    return timestamp_ltz(max(3, arguments[1].literal) if of_number else 3)
 
 
 def _zoned(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
@@ -307,8 +316,8 @@ def _ltz_check(arguments: Sequence[Argument]) -> str | None:
         return next((p for p in problems if p), None)
     if not first.type.is_numeric:
         return f"the first argument must be a number or a character string, {first.type} given"
-    if len(others) > 1 or (others and (not others[0].is_literal or others[0].literal not in (0, 3))):
-        return "of a number, the second argument is the precision: 0 (seconds) or 3 (milliseconds)"
+    if len(others) > 1 or (others and (not others[0].is_literal or others[0].literal not in range(10))):
+        return "of a number, the second argument is the precision: 0 (seconds), 3 (milliseconds), up to 9 (nanoseconds)"
     return None
 
 
@@ -343,8 +352,9 @@ TEMPORAL_TEXTS = (
     ),
     ScalarFunction(
         "TO_TIMESTAMP_LTZ",
-        Rule(_LTZ, timestamp_ltz(3), (ANYTHING,), (ANYTHING, _ZONE), check=_ltz_check), _to_timestamp_ltz, _LTZ,
-        "The instant of seconds or milliseconds since the epoch, or of a text in a zone.", texts.to_ltz_text, fallible=True,
+        Rule(_LTZ, _ltz_result, (ANYTHING,), (ANYTHING, _ZONE), check=_ltz_check), _to_timestamp_ltz, _LTZ,
+        "The instant of a number of seconds (precision 0), milliseconds (3) or finer units, or of a text in a zone.",
+        texts.to_ltz_text, fallible=True,
     ),
     ScalarFunction(
         "CONVERT_TZ", Rule("CONVERT_TZ(string, from zone, to zone)", STRING, (TEXT, _ZONE, _ZONE)), _convert_tz,

@@ -128,13 +128,15 @@ class ExpressionBinder(BinderCore):
         return self.operator("NEGATE", (inner,), node)
 
     def unicode_text(self, node: exp.Expression) -> Expression:
-        r"""U&'…' with \XXXX escapes."""
+        r"""U&'…' with \XXXX escapes, or those of another character behind UESCAPE."""
+        escape = node.args.get("escape")
+        character = escape.this if isinstance(escape, exp.Expression) else "\\"
+        if len(character) != 1:
+            self.fail("expected one character behind UESCAPE", node)
         try:
-            return literals.text(
-                node.this.encode("ascii", "backslashreplace").replace(b"\\", b"\\u").decode("unicode_escape")
-            )
-        except UnicodeDecodeError:
-            self.fail("expected \\ and four hexadecimal digits in U&'…'", node)
+            return literals.text(literals.unescaped(node.this, character))
+        except ValueError:
+            self.fail(f"expected {character} and four hexadecimal digits in U&'…'", node)
 
     def bytes_literal(self, node: exp.Expression) -> Expression:
         """X'…'."""

@@ -19,7 +19,7 @@ from flowrun.functions.casts.casts import cast_datum, is_relabelling
 from flowrun.functions.coercion import castable, common_type
 from flowrun.functions.contract import Argument, ScalarFunction
 from flowrun.functions.registry import scalar
-from flowrun.plan.expressions import Call, Case, Cast, Expression, Literal
+from flowrun.plan.expressions import And, Call, Case, Cast, Expression, Literal, Or
 from flowrun.plan.folding import literal_value
 
 
@@ -28,6 +28,23 @@ def as_argument(expression: Expression) -> Argument:
     if isinstance(expression, Literal):
         return Argument(expression.type, expression.value, True)
     return Argument(expression.type)
+
+
+def _constructed_pairs(left: Expression, right: Expression) -> list[tuple[Expression, Expression]] | None:
+    """The fields of two ROW constructors of the same width, which compare one by one; None: other values."""
+    one, other = _constructed(left), _constructed(right)
+    if one is None or other is None or not 0 < len(one) == len(other):
+        return None
+    return list(zip(one, other, strict=True))
+
+
+def _constructed(expression: Expression) -> list[Expression] | None:
+    """The fields of a ROW constructor, also of one that is cast to another ROW."""
+    if isinstance(expression, Cast) and not expression.safe and expression.type.root is TypeRoot.ROW:
+        inner = _constructed(expression.operand)
+        types = expression.type.children
+        return None if inner is None else [f if f.type == t else Cast(t, f) for f, t in zip(inner, types, strict=True)]
+    return list(expression.arguments) if isinstance(expression, Call) and expression.function == "ROW" else None
 
 
 class BinderCore(ABC):
@@ -67,6 +84,9 @@ class BinderCore(ABC):
         self, name: str, arguments: Sequence[Expression], nodes: Sequence[exp.Expression], node: exp.Expression
     ) -> Expression:
         """A call of a known function on bound arguments, cast as its signature says."""
+        if name in ("=", "<>") and (pairs := _constructed_pairs(*arguments)) is not None:
+            parts = tuple(self.apply(name, pair, nodes, node) for pair in pairs)
+            return And(parts) if name == "=" else Or(parts)
         function = scalar(name)
         assert function is not None, name
         return self.call(function, arguments, nodes, node)

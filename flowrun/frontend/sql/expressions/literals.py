@@ -62,6 +62,27 @@ def text(value: str) -> Literal:
     return Literal(types.DataType(types.TypeRoot.CHAR, length=0) if not value else types.char(len(value)), value)
 
 
+def unescaped(value: str, escape: str) -> str:
+    r"""What stands in U&'…': `escape` and four hexadecimal digits are a UTF-16 unit, `escape` twice is itself.
+
+    Raises:
+        ValueError: something else follows `escape`, or half a character is left.
+
+    >>> unescaped("#0041##b#d83d#de00", "#")
+    'A#b😀'
+    """
+    first, *others = value.split(escape)
+    pieces, following = [first], iter(others)
+    for piece in following:
+        if not piece:  # twice in a row
+            pieces.append(escape + next(following, ""))
+            continue
+        if re.fullmatch("[0-9a-fA-F]{4}", piece[:4]) is None:
+            raise ValueError(f"'{piece[:4]}' is not four hexadecimal digits")
+        pieces.append(chr(int(piece[:4], 16)) + piece[4:])
+    return "".join(pieces).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
 def temporal(keyword: str, value: str) -> Literal:
     """DATE '…', TIME '…', TIMESTAMP '…' or TIMESTAMP_LTZ '…'; as many fractional digits as are written.
 

@@ -241,9 +241,12 @@ def _on_null(parser: CallReader, default: str) -> exp.Literal:
     return word(default)
 
 
+_WRITES_JSON = ("JSON_OBJECT", "JSON_ARRAY", "JSON")
+
+
 def _marks(values: Sequence[exp.Expression]) -> exp.Literal:
     """`j` for each value that is JSON itself, `-` for others, which are turned into JSON."""
-    nested = (isinstance(v, exp.Anonymous) and str(v.this).upper() in ("JSON_OBJECT", "JSON_ARRAY") for v in values)
+    nested = (isinstance(v, exp.Anonymous) and str(v.this).upper() in _WRITES_JSON for v in values)
     return exp.Literal.string("".join("j" if n else "-" for n in nested))
 
 
