@@ -14,6 +14,7 @@ from flowrun.masking import learn_secret
 
 _SHORTEST_BYTES = 16
 _LONGEST_BYTES = 4096
+_WHO_MAKES_IT = "`flowrun jobmanager` makes it when it starts: start that first, or copy the file from its machine, and name it with --secret-file"
 
 
 @record
@@ -73,7 +74,8 @@ def read_secret(path: Path) -> SharedSecret:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ClusterError(f"cannot read the shared secret in {path}: {reason}") from error
+        hint = _WHO_MAKES_IT if isinstance(error, FileNotFoundError) else None
+        raise ClusterError(f"cannot read the shared secret in {path}: {reason}", hint=hint) from error
     if stat.S_IMODE(mode) & 0o077:
         raise ClusterError(f"other users may read the shared secret in {path}", hint=f"`chmod 600 {path}`")
     return secret_of_text(text, str(path))

@@ -136,8 +136,12 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
         read_secret(path)
     path.chmod(0o600)
     assert read_secret(path) == SharedSecret(b"0123456789abcdef")
-    with pytest.raises(ClusterError, match="cannot read the shared secret"):
+    with pytest.raises(ClusterError, match="cannot read the shared secret") as missing:
         read_secret(tmp_path / "none")
+    assert "`flowrun jobmanager` makes it" in str(missing.value.hint)
+    with pytest.raises(ClusterError, match=r"cannot read the shared secret in .*: Is a directory") as unreadable:
+        read_secret(tmp_path)
+    assert unreadable.value.hint is None
 
 
 def test_processes_that_make_a_secret_at_once_get_the_same_one(tmp_path: Path) -> None:
