@@ -26,20 +26,33 @@ _REMEDIES = {
     "21000": "keys that differ as declared are equal in the table: declare the key columns with the types and digits that they have there",
 }
 """By SQLSTATE."""
+_OF_TLS = (
+    "certificate verify failed",
+    "does not match host name",
+    "does not support SSL",
+    "no encryption",
+    "invalid sslmode value",
+    "certificate file",
+    "private key file",
+    "valid client certificate",
+    "certificate authentication failed",
+    "alert unknown ca",
+)
+"""What the client library says where one side does not believe the other's certificate, or cannot read its own."""
+_LOGIN = "check 'url', 'username' and 'password'"
+_TLS = (
+    "check sslmode, sslrootcert (who signed the server's certificate; its name must be that of the host), sslcert and sslkey "
+    "(the certificate of the user, and its key, as PEM)"
+)
 _FOR_GOOD = (
     "authentication failed",
     "does not exist",
     "no pg_hba.conf entry",
     "no password supplied",
     "permission denied",
-    "certificate verify failed",
-    "does not match host name",
-    "does not support SSL",
     "invalid connection option",
     "invalid port number",
-    "invalid sslmode value",
-    "certificate file",
-    "private key file",
+    *_OF_TLS,
 )
 
 
@@ -111,7 +124,8 @@ def _meaning(access: Access, text: str, state: str | None) -> FlowrunError:
         return DataError(f"{server} refuses a value: {said}")
     if state is None or state.startswith("28") or state == "3D000":
         lost = may_answer_later(text)
-        hint = "check that it runs and can be reached" if lost else "check 'url', 'username' and 'password'"
+        of_tls = any(sign in text for sign in _OF_TLS)
+        hint = "check that it runs and can be reached" if lost else _TLS if of_tls else _LOGIN
         return ConnectorError(f"{server}: {said}", retryable=lost, hint=hint)
     may_pass = True if state.startswith(_PASSING) else None if state.startswith(_OPEN) else False
     return ConnectorError(f"{server}: {said}", retryable=may_pass, hint=_REMEDIES.get(state))
