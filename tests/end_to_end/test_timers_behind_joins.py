@@ -108,7 +108,7 @@ STEPS: dict[str, tuple[dict[str, Any], Callable[[list[Row], list[Row]], list[Row
 
 @pytest.mark.parametrize("function", ["Complete", "CompleteByBatch"])
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("seed", everyday(range(12), 6, ci=4))
+@pytest.mark.parametrize("seed", everyday(range(12), 12, ci=4))
 def test_timers_have_all_rows_up_to_their_time(tmp_path: Path, seed: int, name: str, function: str) -> None:
     rng = random.Random(seed)
     sides = {"left": make_rows(rng), "right": make_rows(rng)}

@@ -25,6 +25,7 @@ for file in sys.argv[1:]:
 """
 
 
+@pytest.mark.exhaustive
 def test_processes_with_other_hash_seeds_give_the_same() -> None:
     files = [
         *sorted(PIPELINES.glob("*.yaml")),

@@ -24,7 +24,7 @@ MOST = 5
 """Tables of a query. Each is one of its own, so that each has a size of its own."""
 
 
-@pytest.mark.parametrize("seed", everyday(range(SEEDS), 8, ci=4))
+@pytest.mark.parametrize("seed", everyday(range(SEEDS), 16, ci=4))
 def test_joins_answer_the_same_in_any_order(seed: int, tmp_path: Path) -> None:
     asked = ask(seed, tmp_path, chained)
     for number, sizes in enumerate([{}, *different_orders(asked)]):

@@ -87,7 +87,7 @@ def found(folder: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in json_rows(folder / "out"))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", everyday(SHAPES, 2))
 def test_shapes_of_tpc_ds(shape: str, tmp_path: Path) -> None:
     rows = sales(1)
     for number, (parallelism, batch_rows) in enumerate([(1, 1), (3, 7), (1, 10_000)]):

@@ -18,6 +18,7 @@ from flowrun.core.types import decimal as decimal_type
 from flowrun.operators.ranking.order import RowOrder, sorted_order
 from flowrun.operators.ranking.slot_lists import SlotLists
 from tests.operators.ranking.oracles import sort_key
+from tests.slices import everyday
 
 TINY = DataType(TypeRoot.TINYINT)
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
@@ -33,7 +34,7 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", list(VALUES), ids=str)
+@pytest.mark.parametrize("kind", everyday(VALUES, 3), ids=str)
 @given(data=st.data())
 def test_codes_and_ranks_order_values_of_every_type(kind: DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.one_of(st.none(), VALUES[kind]), min_size=1, max_size=30))

@@ -90,7 +90,7 @@ def test_the_tables_are_those_that_the_recipe_declares_also_without_rows(kind: s
     assert all(s.metadata[KEY_COLUMNS_METADATA] == str(len(keys)).encode() for s in schemas.values())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", everyday(KINDS, 2))
 def test_what_a_snapshot_names_does_not_change_whatever_comes_after_it(kind: str) -> None:
     events = random_events(200, 3)[:-1]
     harness = harness_of(recipes((0, 1))[kind])
@@ -110,7 +110,7 @@ def contents(snapshot: OperatorSnapshot) -> dict[str, list[str]]:
     return {name: sorted(map(repr, table.to_pylist())) for name, table in snapshot.keyed.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", everyday(KINDS, 2))
 @pytest.mark.parametrize("widths", everyday([[1, 3], [3, 2]], 2), ids=str)
 def test_restored_twice_on_the_way_it_gives_what_it_gives_uninterrupted(kind: str, widths: list[int]) -> None:
     events = random_events(200, 17)

@@ -15,9 +15,10 @@ from flowrun.testing.harness import OperatorHarness
 from tests.operators.stored import stored, taken
 from tests.operators.windows.streams import INPUT, drive, random_events
 from tests.operators.windows.test_window_state import KINDS, contents, recipes
+from tests.slices import everyday
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", everyday(KINDS, 3))
 def test_what_was_written_is_read_at_any_parallelism_and_goes_on(kind: str, tmp_path: Path) -> None:
     factory, events = recipes((0, 1))[kind], random_events(150, 23)[:-1]
     folder = open_job_folder(str(tmp_path), "windows", lineage="one", clock=ManualClock())

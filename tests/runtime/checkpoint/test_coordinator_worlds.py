@@ -25,6 +25,7 @@ from flowrun.runtime.checkpoint.events import (
     SubtaskFinished,
     TimePassed,
 )
+from tests.slices import everyday
 
 INTERVAL = 1_000
 Step = tuple[CheckpointEvent, int]
@@ -161,7 +162,7 @@ def test_all_orders_of_a_checkpoint_and_a_stop() -> None:
     assert explore(settings, {"stop": STOP}, last_id=2) > 500
 
 
-@pytest.mark.parametrize("subtasks", [1, 3])
+@pytest.mark.parametrize("subtasks", everyday([1, 3], 2))
 def test_all_orders_of_requests_without_periodic_checkpoints(subtasks: int) -> None:
     requests = {"now": CheckpointOptions(), "stop": STOP}
     assert explore(None, requests, last_id=1, subtasks=subtasks) > 20

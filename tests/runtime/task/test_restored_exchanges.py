@@ -32,6 +32,7 @@ from flowrun.graph.partitioner import (
 )
 from flowrun.operators.base import AbstractOperator
 from flowrun.state.checkpoints import CheckpointMetadata
+from tests.slices import everyday
 
 DEALT: dict[str, Partitioner] = {
     "rebalance": RebalancePartitioner(),
@@ -129,7 +130,7 @@ def sent(streams: Sequence[Sequence[Element]]) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["unaligned", "timeout"])
 @pytest.mark.parametrize("name", DEALT)
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", everyday([2, 1, 3], 3))
 def test_every_row_counts_once_after_a_restore(name: str, parallelism: int, kind: str) -> None:
     chance = random.Random(f"{name} {parallelism} {kind}")
     producers = parallelism if name == "forward" else chance.randint(1, 2)

@@ -51,6 +51,7 @@ from tests.operators.windows.streams import (
     run_restored,
     streams,
 )
+from tests.slices import everyday
 
 FEW = examples(60)
 KEYS = ((0,), (0, 1), ())
@@ -111,8 +112,8 @@ def test_any_windows_triggers_and_evictors_work_as_in_flink_whatever_the_batches
 
 
 @pytest.mark.parametrize("assigner", [ByNumber, Gaps])
-@pytest.mark.parametrize("widths", [(1, 2), (2, 3), (3, 1)])
-def test_what_is_open_survives_a_restore_at_another_parallelism(assigner: type, widths: tuple[int, int]) -> None:
+@pytest.mark.parametrize("widths", everyday([[2, 3], [1, 2], [3, 1]], 3))
+def test_what_is_open_survives_a_restore_at_another_parallelism(assigner: type, widths: list[int]) -> None:
     keys = (0, 1)
     got, expected = run_restored(
         factory(assigner, CountOrEnd, KeepSome, keys, allowed_lateness_ms=5),
