@@ -14,7 +14,9 @@ from flowrun.masking import learn_secret
 
 _SHORTEST_BYTES = 16
 _LONGEST_BYTES = 4096
-_WHO_MAKES_IT = "`flowrun jobmanager` makes it when it starts: start that first, or copy the file from its machine, and name it with --secret-file"
+_WHO_MAKES_IT = (
+    "`flowrun jobmanager` makes it when it starts: start that first, or copy the file from its machine (--secret-file)"
+)
 
 
 @record
