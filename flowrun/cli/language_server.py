@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
     from flowrun.errors import Diagnostic
     from flowrun.runners.editing.analysis import Analysis
+    from flowrun.runners.editing.catalog_words import CatalogWords
     from flowrun.runners.editing.words import Proposal
 
 CLIENT = ClientLibrary("lsp", ("pygls", "lsprotocol"))
 SETTLED_S = 0.3
 """How long nothing is typed before a text is looked at."""
+CATALOGS_S = 0.5
+"""How long words are waited for that catalogs are asked for; what comes later is proposed with the next key."""
 _KINDS = {
-    "keyword": "Keyword", "table": "Class", "column": "Field", "function": "Function", "option": "Property", "key": "Property",
-    "value": "EnumMember",
+    "keyword": "Keyword", "catalog": "Module", "database": "Module", "table": "Class", "column": "Field", "function": "Function",
+    "option": "Property", "key": "Property", "value": "EnumMember",
 }  # fmt: skip
 
 
@@ -81,8 +84,8 @@ def make_server() -> LanguageServer:
         documents.forget(params.text_document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "'", " ", "{"]))
-    def complete(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-        return documents.proposals(params.text_document.uri, params.position)
+    async def complete(params: lsp.CompletionParams) -> lsp.CompletionList:
+        return await documents.proposals(params.text_document.uri, params.position)
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def hover(params: lsp.HoverParams) -> lsp.Hover | None:
@@ -99,7 +102,10 @@ class _Documents:
     """The texts that the editor has open, as they were understood last."""
 
     def __init__(self, server: LanguageServer) -> None:
+        from flowrun.runners.editing.asked_catalogs import AskedCatalogs
+
         self._server = server
+        self._asked = AskedCatalogs()
         self._analyses: dict[str, Analysis] = {}
         self._turns = itertools.count()
         self._turn: dict[str, int] = {}
@@ -139,14 +145,22 @@ class _Documents:
         self._turn.pop(uri, None)
         self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
 
-    def proposals(self, uri: str, position: lsp.Position) -> list[lsp.CompletionItem]:
-        """The words that may stand at a place."""
+    async def proposals(self, uri: str, position: lsp.Position) -> lsp.CompletionList:
+        """The words that may stand at a place. They are incomplete, so that the editor asks again, while a catalog is asked."""
         from lsprotocol import types as lsp
 
+        from flowrun.runners.editing.catalog_words import CatalogWords
+
         document, line, column = self._place(uri, position)
-        tables = self._analysis(uri).tables
+        analysis = self._analysis(uri)
+        catalogs = CatalogWords(analysis.catalogs, self._asked)
+        here = (_path(document), document.source, line, column, analysis.tables, catalogs)
+        found = _proposals(*here)
+        if self._asked.is_waiting:
+            await asyncio.to_thread(self._asked.settle, CATALOGS_S)
+            found = _proposals(*here)
         items = []
-        for number, proposal in enumerate(_proposals(_path(document), document.source, line, column, tables)):
+        for number, proposal in enumerate(found):
             begin = self._server.workspace.get_text_document(uri).position_codec.position_to_client_units(
                 document.lines, lsp.Position(line, column - proposal.begun)
             )
@@ -160,7 +174,7 @@ class _Documents:
                     text_edit=lsp.TextEdit(lsp.Range(begin, position), proposal.text),
                 )
             )
-        return items
+        return lsp.CompletionList(is_incomplete=self._asked.is_waiting, items=items)
 
     def about(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
         """What a word is."""
@@ -222,7 +236,7 @@ class _Documents:
         return lsp.Range(*ends)
 
 
-def _proposals(path: Path, text: str, line: int, column: int, tables: Any) -> list[Proposal]:
+def _proposals(path: Path, text: str, line: int, column: int, tables: Any, catalogs: CatalogWords) -> list[Proposal]:
     from flowrun.runners.editing.sql_words import sql_proposals
     from flowrun.runners.editing.yaml_words import place_in, yaml_proposals
 
@@ -230,7 +244,7 @@ def _proposals(path: Path, text: str, line: int, column: int, tables: Any) -> li
         place = place_in(path, text, line, column)
         return [] if place is None else list(yaml_proposals(place, tables))
     offset = sum(len(part) + 1 for part in text.split("\n")[:line]) + column
-    return list(sql_proposals(text[:offset], text[offset:], tables))
+    return list(sql_proposals(text[:offset], text[offset:], tables, catalogs=catalogs))
 
 
 def _path(document: TextDocument) -> Path:

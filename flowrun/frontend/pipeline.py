@@ -22,6 +22,7 @@ from flowrun.state.checkpoints import ProjectText
 
 if TYPE_CHECKING:
     from flowrun.frontend.shared_parts import SharedParts
+    from flowrun.frontend.sql.script.known_catalogs import KnownCatalogs
 
 YAML_SUFFIXES = (".yaml", ".yml")
 SQL_SUFFIXES = (".sql",)
@@ -127,6 +128,25 @@ def load_text(
         else:
             loaded = _load_yaml(source, folder, variables, own, environment, diagnostics, functions, shared)
     return loaded if project is None else replace(loaded, project=project)
+
+
+def script_catalogs(
+    source: SourceText,
+    folder: Path,
+    variables: Mapping[str, str],
+    overrides: Mapping[str, str],
+    project: ProjectText | None = None,
+) -> KnownCatalogs:
+    """The catalogs that a script, or what its project puts before it, makes known. Nothing is asked. Arguments as of `load_text`.
+
+    Raises:
+        PipelineError: the project has errors, or there is no such environment.
+    """
+    from flowrun.frontend.sql.script.known_catalogs import catalogs_of  # only who writes scripts needs it
+
+    shared = _shared(project, overrides.get(ENVIRONMENT), folder, Diagnostics(source))
+    with bounded_nesting(source.file):
+        return catalogs_of(source, variables=variables, environment=os.environ, folder=folder, shared=shared)
 
 
 def _shared(

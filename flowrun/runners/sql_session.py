@@ -14,8 +14,11 @@ from pathlib import Path
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, PipelineError, Severity
+from flowrun.frontend.pipeline import project_of, script_catalogs
+from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.grammar.tokens import is_word
 from flowrun.frontend.sql.script import statements
+from flowrun.frontend.sql.script.known_catalogs import KnownCatalogs
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.script.statement_reader import StatementTokens, split_script
 from flowrun.runners.compile import CompiledPipeline, compile_pipeline
@@ -98,8 +101,18 @@ class SqlSession:
         self._variables = variables
         self._overrides = overrides
         self._declared: list[str] = []
+        self._catalogs: tuple[int, KnownCatalogs] = (0, KnownCatalogs())
         self.tables: Mapping[str, Schema] = {}
         """The tables and views that are known now, with their columns."""
+
+    @property
+    def catalogs(self) -> KnownCatalogs:
+        """The catalogs that are known now. Nothing is asked of them."""
+        if self._catalogs[0] != len(self._declared):
+            source = SourceText(str(FILE), "".join(f"{text}\n;\n" for text in self._declared))
+            found = script_catalogs(source, FILE.parent, self._variables, self._overrides, project_of(FILE))
+            self._catalogs = len(self._declared), found
+        return self._catalogs[1]
 
     def compile(self, statement: str, before: str = "", file: str = "statement") -> CompiledPipeline:
         """One statement, behind what was declared. What it declares is kept; whatever else it does is up to the caller.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -149,6 +150,33 @@ def test_completion_while_a_text_is_wrong(editor: Editor) -> None:
     proposed = editor.at("completion", "job.sql", 3, len("SELECT am FROM l"))
     labels = [item["label"] for item in (proposed["items"] if isinstance(proposed, dict) else proposed)]
     assert labels == ["large"]
+
+
+def test_names_of_catalogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a catalog is asked, what is proposed is incomplete, so that the editor asks again."""
+    info = tmp_path / "site" / "shop-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    target = "tests.frontend.sql.script.shop_catalog:CATALOG_TYPE"
+    (info / "entry_points.txt").write_text(f"[flowrun.catalogs]\nshop = {target}\n")
+    root = str(Path(__file__).parent.parent.parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), root]))
+    made = "CREATE CATALOG c WITH ('type' = 'shop');\n"
+    editor = Editor(tmp_path)
+    try:
+        editor.open("job.sql", f"{made}SELECT o.pr FROM c.shop.orders AS o;\nSELECT * FROM c.shop.or")
+
+        def labels(line: int, text: str) -> list[str]:
+            while (proposed := editor.at("completion", "job.sql", line, len(text)))["isIncomplete"]:
+                pass
+            return [item["label"] for item in proposed["items"]]
+
+        assert labels(2, "SELECT * FROM c.") == ["shop", "other"]
+        assert labels(2, "SELECT * FROM c.shop.or") == ["orders"]
+        assert labels(1, "SELECT o.pr") == ["price"]
+        assert editor.close() == 0
+    finally:
+        editor.kill()
 
 
 def test_a_yaml_pipeline(editor: Editor) -> None:

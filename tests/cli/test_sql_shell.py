@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from flowrun.cli.sql.completion import SqlCompleter
 from flowrun.cli.sql.prompt import StatementPrompt, history_file
 from flowrun.errors import PipelineError
 from flowrun.runners.sql_session import SqlSession, cut
+from tests.frontend.sql.script.shop_catalog import shop_catalogs
 
 ORDERS = """CREATE TABLE orders (order_id BIGINT, `user id` STRING, amount DOUBLE)
 WITH ('connector' = 'filesystem', 'path' = 'orders.json', 'format' = 'json')"""
@@ -117,7 +119,8 @@ def test_a_wrong_declaration_is_not_kept(session: SqlSession) -> None:
 def proposed(session: SqlSession, text: str) -> list[str]:
     before, _, after = text.partition("|")
     document = Document(before + after, len(before))
-    return [c.text for c in SqlCompleter(session).get_completions(document, CompleteEvent(completion_requested=True))]
+    with closing(SqlCompleter(session)) as completer:
+        return [c.text for c in completer.get_completions(document, CompleteEvent(completion_requested=True))]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +156,19 @@ def test_words_that_may_come_next(session: SqlSession, text: str, some: list[str
     assert set(some) <= set(found)
     if not some:
         assert found == []
+
+
+def test_names_of_catalogs_are_proposed_and_asked_for_only_then(
+    monkeypatch: pytest.MonkeyPatch, session: SqlSession
+) -> None:
+    with shop_catalogs(monkeypatch) as asked:
+        session.compile("CREATE CATALOG c WITH ('type' = 'shop')")
+        assert proposed(session, "SELECT * FROM |") == ["orders", "c", "default_catalog"]
+        assert set(asked) == {"close"}
+        assert proposed(session, "SELECT * FROM c.shop.|")[0] == "orders"
+        assert proposed(session, "SELECT o.pr| FROM c.shop.orders AS o") == ["price"]
+        session.compile("CREATE CATALOG down WITH ('type' = 'shop', 'state' = 'down')")
+        assert proposed(session, "SELECT * FROM down.|") == []
 
 
 def test_enter_ends_a_statement_behind_its_semicolon_only(session: SqlSession) -> None:

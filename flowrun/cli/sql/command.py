@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,8 @@ def sql(
         from flowrun.cli.sql.prompt import StatementPrompt, typed_before
 
         click.echo("Statements end with a semicolon. SHOW TABLES; lists tables, quit ends.")
-        _run_each(session, StatementPrompt(SqlCompleter(session), typed_before()).statements(), form)
+        with closing(SqlCompleter(session)) as completer:
+            _run_each(session, StatementPrompt(completer, typed_before()).statements(), form)
         ctx.exit(EXIT_OK)
     ctx.exit(_run_script(session, text_of_standard_input(), form))
 

@@ -51,6 +51,7 @@ class StatementPrompt:
             lexer=PygmentsLexer(SqlLexer),
             completer=completer,
             complete_while_typing=True,
+            complete_in_thread=True,  # a catalog may be slow to say what is in it
             auto_suggest=AutoSuggestFromHistory(),
             history=history or InMemoryHistory(),
             key_bindings=_keys(),

@@ -9,17 +9,18 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import accumulate
 from pathlib import Path
 
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, FlowrunError, Location, PipelineError
-from flowrun.frontend.pipeline import SQL_SUFFIXES
+from flowrun.frontend.pipeline import SQL_SUFFIXES, project_of, script_catalogs
 from flowrun.frontend.pipeline_tests.declaration import TESTS
 from flowrun.frontend.source_text import SourceText
 from flowrun.frontend.sql.script import statements
+from flowrun.frontend.sql.script.known_catalogs import KnownCatalogs
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.script.statement_reader import split_script
 from flowrun.frontend.trees.spec import RecordValue
@@ -46,17 +47,19 @@ class Analysis:
         tables: sources, steps, tables and views, with their columns. Of a script with errors: those that it declares without any.
         places: name of what is declared → where.
         is_right: whether it has no error, so that `tables` are all there are.
+        catalogs: those that a script makes known.
     """
 
     problems: tuple[Diagnostic, ...] = ()
     tables: Mapping[str, Schema] = field(default_factory=dict)
     places: Mapping[str, Location] = field(default_factory=dict)
     is_right: bool = False
+    catalogs: KnownCatalogs = KnownCatalogs()
 
 
 def analyse(path: Path, text: str) -> Analysis:
     """A pipeline as an editor has it; the file is not read. Python functions that it names are imported, as when it is validated, and
-    anew if their files have changed.
+    anew if their files have changed. Catalogs are asked for the tables that it names.
 
     Of a project and of tests it is told what is wrong with the document alone, of YAML that is not flowrun's nothing.
     """
@@ -68,6 +71,23 @@ def analyse(path: Path, text: str) -> Analysis:
     variables = {name: name for name in open_names}
     places = dict(_places(path, text))
     forget_changed_modules()
+    found = _analysed(path, text, variables, open_names, places)
+    return (
+        found if path.suffix.lower() not in SQL_SUFFIXES else replace(found, catalogs=_catalogs(path, text, variables))
+    )
+
+
+def _catalogs(path: Path, text: str, variables: Mapping[str, str]) -> KnownCatalogs:
+    """The catalogs of a script; of one whose project has errors, which are told, none."""
+    try:
+        return script_catalogs(SourceText(str(path), text), path.parent, variables, {}, project_of(path))
+    except PipelineError:
+        return KnownCatalogs()
+
+
+def _analysed(
+    path: Path, text: str, variables: Mapping[str, str], open_names: set[str], places: Mapping[str, Location]
+) -> Analysis:
     try:
         compiled = compile_pipeline(path, variables, {}, text=text)
     except PipelineError as error:

@@ -14,6 +14,7 @@ from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.functions.registry import aggregate_functions, scalar_functions
 from flowrun.plan.tables import known_metadata
+from flowrun.runners.editing.catalog_words import CatalogWords, NamesHere
 from flowrun.runners.editing.sql_text import cursor_between
 from flowrun.runners.editing.words import Proposal, beginning_with
 
@@ -35,7 +36,14 @@ _METADATA_FROM = re.compile(r"\bMETADATA\s+FROM$", re.IGNORECASE)
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
-def sql_proposals(before: str, after: str, tables: Mapping[str, Schema], *, asked: bool = True) -> Iterator[Proposal]:
+def sql_proposals(
+    before: str,
+    after: str,
+    tables: Mapping[str, Schema],
+    *,
+    asked: bool = True,
+    catalogs: CatalogWords | None = None,
+) -> Iterator[Proposal]:
     """The words that may follow; in comments none.
 
     Args:
@@ -43,6 +51,7 @@ def sql_proposals(before: str, after: str, tables: Mapping[str, Schema], *, aske
         after: what follows.
         tables: the tables and views that are known, with their columns.
         asked: whether the user asks for words; else some are proposed only where a word has begun.
+        catalogs: names in the catalogs that the text knows; None: it knows none.
     """
     cursor = cursor_between(before, after)
     before, statement = cursor.before, cursor.statement
@@ -54,11 +63,18 @@ def sql_proposals(before: str, after: str, tables: Mapping[str, Schema], *, aske
     found = _WORD.search(before)
     begun = "" if found is None else found[0]
     known = [(written(name), shown_columns(schema)) for name, schema in tables.items()]
+    if catalogs is not None and (names := catalogs.behind(before)) is not None:
+        yield from _in_catalogs(names)
+        return
     if _BEFORE_TABLES.search(before):
         yield from beginning_with(begun, known, "table")
+        for names in () if catalogs is None else catalogs.here(begun):
+            yield from _in_catalogs(names)
         return
     if not begun and not asked:
         return
+    if catalogs is not None:
+        tables = {**catalogs.tables_in(statement, tables), **tables}
     qualifier, dot, rest = begun.rpartition(".")
     if dot:
         yield from beginning_with(rest, columns(_qualified(qualifier, statement, tables)), "column")
@@ -72,6 +88,18 @@ def sql_proposals(before: str, after: str, tables: Mapping[str, Schema], *, aske
         yield from beginning_with(begun, function_words(), "function")
 
 
+def _in_catalogs(names: NamesHere) -> Iterator[Proposal]:
+    """Names of catalogs, or in one, that begin with what stands there, or whose last part does: `orders` finds `public.orders`."""
+    words = [(written(name), about) for name, about in names.words]
+    yield from beginning_with(names.begun, words, names.kind)
+    begun = names.begun.strip("`").casefold()
+    if begun:
+        for name, about in names.words:
+            _, dot, last = name.rpartition(".")
+            if dot and last.casefold().startswith(begun) and not name.casefold().startswith(begun):
+                yield Proposal(written(name), names.kind, len(names.begun), about)
+
+
 def named_in(text: str, tables: Mapping[str, Schema]) -> list[Schema]:
     """The columns of the tables whose names occur in a text."""
     words = set(re.findall(r"\w+", text))
@@ -83,6 +111,8 @@ def _qualified(qualifier: str, statement: str, tables: Mapping[str, Schema]) -> 
     name = qualifier.strip("`")
     if name in tables:
         return tables[name]
+    if qualifier in tables:  # in several parts, some of them in quotes
+        return tables[qualifier]
     for table, schema in tables.items():
         if re.search(rf"(?<!\w)`?{re.escape(table)}`?\s+(AS\s+)?`?{re.escape(name)}\b", statement, re.IGNORECASE):
             return schema

@@ -15,7 +15,7 @@ class Proposal:
 
     Attributes:
         text: to be written.
-        kind: `keyword`, `table`, `column`, `function`, `option`, `key` or `value`.
+        kind: `keyword`, `catalog`, `database`, `table`, `column`, `function`, `option`, `key` or `value`.
         begun: how many code points of it stand before the place already.
         about: one line about it.
     """

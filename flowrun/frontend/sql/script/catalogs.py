@@ -112,7 +112,7 @@ class ScriptCatalogs:
             hint = "choose another name" + (f", or DROP CATALOG {name} before" if earlier is not None else "")
             raise error_at(f"catalog '{name}' exists already{where}", span, hint)
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        type, tables = _opened(statement)
+        type, tables = opened_catalog(statement)
         self._created[name] = _Created(statement, type, tables, name if number == 1 else f"{name}#{number}")
 
     def drop(self, name: Name, *, if_exists: bool) -> None:
@@ -312,7 +312,7 @@ class ScriptCatalogs:
             raise UnresolvedNameError(message, hint, _CATALOG) from error
 
 
-def _opened(statement: CreateCatalog) -> tuple[CatalogType, TableCatalog]:
+def opened_catalog(statement: CreateCatalog) -> tuple[CatalogType, TableCatalog]:
     """The catalog that a statement describes.
 
     Raises:
