@@ -383,6 +383,16 @@ def test_what_is_wrong_with_a_file_of_tests_is_said_at_its_place(tell: Tell, tes
     assert told in result.output
 
 
+def test_a_column_that_many_rows_have_and_the_source_has_not_is_told_once(tell: Tell) -> None:
+    result = tell(
+        HEAD + "  - {name: a, given: {orders: [{amont: 1, x: 2}, {amont: 2}, {amont: 3, x: 4}]}, expect: {totals: []}}",
+        TOTALS,
+    )
+    assert result.code == 2
+    assert result.output.count("has no column") == 2
+    assert "p.test.yaml:3:40: error: source 'orders' has no column 'amont'" in result.output
+
+
 def test_only_tests_of_a_name_run(tell: Tell) -> None:
     other = "  - {name: another, given: {orders: []}, expect: {totals: [], minutes: []}}\n"
     result = tell(HEAD + STORY + other, TOTALS, "p.sql", "-k", "ANOTHER", "-v")

@@ -7,14 +7,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Literal, Self, TextIO
+from typing import Self, TextIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from flowrun.api.changelog import ChangelogMode
@@ -22,6 +20,7 @@ from flowrun.api.format import ChangeEncoder
 from flowrun.cli.views.figures import counted_text, duration_text, state_text
 from flowrun.cli.views.in_place import InPlaceView
 from flowrun.cli.views.live_view import STOPPING
+from flowrun.cli.views.result_rows import ResultRows
 from flowrun.connectors.formats.changes import inserts
 from flowrun.connectors.formats.csv_encoder import CsvEncoder
 from flowrun.connectors.formats.csv_format import FORMAT as CSV
@@ -34,7 +33,6 @@ from flowrun.connectors.newest_rows import NewestRows
 from flowrun.connectors.row_text import column_text
 from flowrun.core.elements import RecordBatch, RowKind, removals
 from flowrun.core.options import parse_options
-from flowrun.core.printable import printable
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullOrder
 from flowrun.core.types import STRING
@@ -149,20 +147,12 @@ class ResultTable:
             positions = positions[order.to_numpy()]
         return rows.take(pa.array(positions))
 
-    def render(self, most: int) -> RenderableType:
-        """The result as a table of at most `most` rows; the line below says how many there are."""
+    def render(self, most: int, lines: int | None = None) -> RenderableType:
+        """The result with at most `most` rows, on about so many lines; the line below says how many rows there are."""
         rows, count = self.shown(most)
         more = f", {rows.num_rows} of them shown" if rows.num_rows < count else ""
-        table = Table(box=box.SIMPLE_HEAD)
-        for field in self.schema:
-            numeric = field.type.is_numeric
-            whole = numeric or field.type.is_temporal  # a number or a time that is cut in two cannot be read
-            justify: Literal["left", "right"] = "right" if numeric else "left"
-            table.add_column(Text(field.name), justify=justify, overflow="ellipsis", no_wrap=whole)
         texts = [column_text(column).to_pylist() for column in rows.columns]
-        for row in zip(*texts, strict=True):
-            table.add_row(*(Text("NULL", style="dim") if v is None else Text(printable(v)) for v in row))
-        return Group(table, Text(f"{counted_text(count, 'row')}{more}", style="dim"))
+        return Group(ResultRows(self.schema, texts, lines), Text(f"{counted_text(count, 'row')}{more}", style="dim"))
 
 
 class ResultView(InPlaceView):
@@ -188,7 +178,7 @@ class ResultView(InPlaceView):
     ) -> None:
         super().__exit__(kind, error, trace)
         self._listening.close()
-        self._console.print(self._group(_FINAL_ROWS))
+        self._console.print(self._group(_FINAL_ROWS, None))
 
     def update(self, status: JobStatus, *, stopping: bool = False) -> None:
         """Show the present rows; `stopping` says that the user asked for the end."""
@@ -196,14 +186,15 @@ class ResultView(InPlaceView):
         changes = sum(t.changes for t in self._tables)
         doing = STOPPING if stopping and not status.state.is_terminal else state_text(status.state)
         state = f"{doing}  {duration_text(status.running_ms)}  {counted_text(changes, 'change')}"
-        self._live.update(Group(self._group(max(_LEAST_ROWS, room)), Text(state, style="dim")))
+        most = max(_LEAST_ROWS, room)
+        self._live.update(Group(self._group(most, most), Text(state, style="dim")))
 
-    def _group(self, most: int) -> RenderableType:
+    def _group(self, most: int, lines: int | None) -> RenderableType:
         shown: list[RenderableType] = []
         for table in self._tables:
             if len(self._tables) > 1:
                 shown.append(Text(table.name, style="bold"))
-            shown.append(table.render(most))
+            shown.append(table.render(most, lines))
         return Group(*shown)
 
 

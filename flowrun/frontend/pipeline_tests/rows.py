@@ -215,15 +215,14 @@ def to_batch(written: WrittenRows, schema: Schema, what: str, diagnostics: Diagn
         what: has the columns, e.g. `source 'orders'`.
         diagnostics: receives every problem.
     """
-    bad = False
+    unknown: dict[str, Location] = {}
     for row in written.rows:
         for name, cell in row.cells.items():
             if name not in schema.names:
-                diagnostics.error(
-                    f"{what} has no column '{name}'", cell.location, hint=did_you_mean(name, list(schema.names))
-                )
-                bad = True
-    if bad:
+                unknown.setdefault(name, cell.location)
+    for name, at in unknown.items():  # each once, however many rows have it
+        diagnostics.error(f"{what} has no column '{name}'", at, hint=did_you_mean(name, list(schema.names)))
+    if unknown:
         return None
     columns = [_column(f, [row.cells.get(f.name) for row in written.rows], what, diagnostics) for f in schema]
     if any(c is None for c in columns):

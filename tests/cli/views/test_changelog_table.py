@@ -66,6 +66,24 @@ def test_times_and_numbers_are_not_cut_in_two() -> None:
     assert lines[2].endswith("2024-03-01 11:00:00.000")
 
 
+WIDE = Schema((*(Field(f"column {i}", STRING) for i in range(8)), Field("nested", map_of(STRING, BIGINT))))
+
+
+def test_columns_that_do_not_fit_beside_each_other_stand_below_each_other() -> None:
+    table = ResultTable("SELECT", WIDE, updating=False)
+    row = {"column 0": None, **{f"column {i}": "a value" for i in range(1, 8)}, "nested": [("a longer key", 7)]}
+    table.take(RecordBatch(pa.RecordBatch.from_pylist([row, row, row], schema=WIDE.arrow)))
+    first = ["column 0 NULL", *(f"column {i} a value" for i in range(1, 8)), "nested {a longer key=7}"]
+    assert text_of(table) == [*first, *first, *first, "3 rows"]
+    assert text_of(table, 1) == [*first, "3 rows, 1 of them shown"]
+    console = Console(file=io.StringIO(), width=60)
+    console.print(table.render(10, 25))  # lines: those of two rows, while a job runs
+    assert console.file.getvalue().count("column 0") == 2  # type: ignore[attr-defined]
+    wide = Console(file=io.StringIO(), width=160)
+    wide.print(table.render(10))
+    assert wide.file.getvalue().count("column 0") == 1  # type: ignore[attr-defined]
+
+
 def test_a_result_of_inserts_counts_all_and_keeps_the_last() -> None:
     table = ResultTable("SELECT", SCHEMA, updating=False)
     for start in range(0, 5_000, 100):
