@@ -241,7 +241,19 @@ def test_an_existing_file_is_not_overwritten(flowrun: Command) -> None:
     ("name", "text", "said"),
     [
         ("a.json", '{"n": 1}\n[1]\n', "a.json, line 2 is no JSON object"),
-        ("a.json", '[{"n": 1},\n{"n": 2}]\n', "a.json, line 1: "),
+        ("a.json", '{"n": 1}\n3\n', "a.json, line 2 is no JSON object\n  hint: each line is one JSON object"),
+        ("a.json", '[{"n": 1},\n{"n": 2}]\n', "a.json, line 1 is no JSON: "),
+        (
+            "a.json",
+            '[{"n": 1}, {"n": 2}]\n',
+            "line 1 is no JSON object, but an array\n  hint: each line is one JSON object: `jq -c '.[]' a.json`",
+        ),
+        ("a.json", '{\n  "n": 1\n}\n', "`jq -c . a.json` of objects over several lines"),
+        (
+            "a.json",
+            '{"n": 1}\n{"n": 2\n',
+            "a.json, line 2 is no JSON: unexpected end of data\n  hint: correct the line, or leave such lines out",
+        ),
         ("a.json", "{}\n{}\n", "the rows of 'a.json' that were looked at have no columns"),
         ("a.json", "", "there is no file with data in 'a.json'"),
         (
@@ -282,6 +294,20 @@ def test_bytes_that_are_no_text(flowrun: Command) -> None:
     done = flowrun("infer", "a.json")
     assert done.code == 2
     assert "byte 7 is no UTF-8 text" in done.err
+
+
+def test_utf_16_is_told(flowrun: Command) -> None:
+    Path("a.json").write_bytes('{"a": 1}\n'.encode("utf-16"))
+    done = flowrun("infer", "a.json")
+    assert (done.code, "iconv -f UTF-16 -t UTF-8" in done.err) == (2, True)
+
+
+def test_lines_that_are_no_rows_may_be_left_out(flowrun: Command) -> None:
+    Path("a.json").write_text('{"n": 1}\n{"n": \n[2]\n{"n": 3}\n')
+    assert inferred(flowrun, "a.json", "--with", "format.on-error=skip") == [{"n": 1}, {"n": 3}]
+    text = Path("made.yaml").read_text()
+    assert "2 of its lines could not be read; `format.on-error` says that this is no error." in text
+    assert "format.on-error: skip\n" in text
 
 
 def test_nothing_there(flowrun: Command) -> None:

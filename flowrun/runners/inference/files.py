@@ -45,6 +45,7 @@ _MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"ARROW1": "arrow", b"{": "json"}
 _STORES = ("s3://", "s3a://")
 _OF_A_STORE = {"region": "s3.region", "endpoint_override": "s3.endpoint"}
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)")
+_ON_ERROR = "format.on-error"
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -196,7 +197,7 @@ class _FirstRows:
 
 def _first_rows(filesystem: pafs.FileSystem, file: FoundFile, form: str, most: int, asked: Asked) -> _FirstRows:
     if form == "json":
-        return _FirstRows(_json(file.path, _head(filesystem, file), most))
+        return _json(file.path, _head(filesystem, file), most, skips=asked.options.get(_ON_ERROR, "fail") != "fail")
     if form == "csv":
         return _csv(file.path, _head(filesystem, file), most, asked.options.get("csv.field-delimiter"))
     rows, schema = _typed(filesystem, file, form, most)
@@ -214,25 +215,51 @@ def _head(filesystem: pafs.FileSystem, file: FoundFile) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PipelineError.of(f"{file.path}: byte {error.start} is no UTF-8 text") from None
+        marked = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+        hint = "it is UTF-16: `iconv -f UTF-16 -t UTF-8` makes UTF-8 of it" if marked else None
+        raise PipelineError.of(f"{file.path}: byte {error.start} is no UTF-8 text", hint) from None
 
 
-def _json(name: str, text: str, most: int) -> list[Row]:
+def _json(name: str, text: str, most: int, *, skips: bool) -> _FirstRows:
+    """The rows of lines of JSON. `skips`: the table leaves out lines that are none; else one is an error."""
     rows: list[Row] = []
+    unread = 0
     for number, line in enumerate(io.StringIO(text), 1):
         if len(rows) == most:
             break
         if not line.strip():
             continue
-        try:
-            value = orjson.loads(line)
-        except ValueError as error:
-            hint = "each line is one JSON object; `jq -c '.[]'` makes such lines of an array, `jq -c .` of objects over several lines"
-            raise PipelineError.of(f"{name}, line {number}: {error}", hint) from None
-        if not isinstance(value, dict):
-            raise PipelineError.of(f"{name}, line {number} is no JSON object", "each line is one JSON object")
-        rows.append(value)
-    return rows
+        value, problem = _json_value(line)
+        if problem is None and isinstance(value, dict):
+            rows.append(value)
+        elif skips:
+            unread += 1
+        else:
+            raise _no_row(name, number, value, problem, is_first=not rows)
+    said = f"{name}: {unread:,} of its lines could not be read; `{_ON_ERROR}` says that this is no error."
+    return _FirstRows(rows, remarks=(said,) if unread else ())
+
+
+def _json_value(line: str) -> tuple[object, str | None]:
+    """(the value of a line, what is wrong with it)."""
+    try:
+        return orjson.loads(line), None
+    except orjson.JSONDecodeError as error:
+        return None, error.msg
+
+
+def _no_row(name: str, number: int, value: object, problem: str | None, *, is_first: bool) -> PipelineError:
+    """The error of a line that is no object; `is_first`: there was none before, so the whole file may be of another form."""
+    file = name.rpartition("/")[2]
+    if problem is None and not isinstance(value, list):
+        return PipelineError.of(f"{name}, line {number} is no JSON object", "each line is one JSON object")
+    if is_first:
+        ways = f"`jq -c '.[]' {file}` makes such lines of an array, `jq -c . {file}` of objects over several lines"
+        hint = f"each line is one JSON object: {ways}"
+    else:
+        hint = f"correct the line, or leave such lines out: --with {_ON_ERROR}=skip"
+    what = "is no JSON object, but an array" if problem is None else f"is no JSON: {problem}"
+    return PipelineError.of(f"{name}, line {number} {what}", hint)
 
 
 def _csv(name: str, text: str, most: int, delimiter: str | None) -> _FirstRows:
