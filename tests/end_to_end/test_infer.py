@@ -248,6 +248,12 @@ def test_an_existing_file_is_not_overwritten(flowrun: Command) -> None:
             '[{"n": 1}, {"n": 2}]\n',
             "line 1 is no JSON object, but an array\n  hint: each line is one JSON object: `jq -c '.[]' a.json`",
         ),
+        (
+            "a.json",
+            '{"n": 1e400}\n',
+            "line 1 is no JSON: number is infinity when parsed as double\n  hint: correct the line",
+        ),
+        ("my a.json", '[{"n": 1}]\n', "`jq -c '.[]' 'my a.json'`"),
         ("a.json", '{\n  "n": 1\n}\n', "`jq -c . a.json` of objects over several lines"),
         (
             "a.json",
@@ -294,6 +300,16 @@ def test_bytes_that_are_no_text(flowrun: Command) -> None:
     done = flowrun("infer", "a.json")
     assert done.code == 2
     assert "byte 7 is no UTF-8 text" in done.err
+
+
+@pytest.mark.parametrize("to", ["made.yaml", "made.sql"])
+def test_whole_numbers_of_any_length_keep_their_digits(flowrun: Command, to: str) -> None:
+    rows = [{"n": 123456789012345678901234567890, "far": 10**40, "price": 1.5}, {"n": -1, "far": 7, "price": 2.25}]
+    write_lines("a.json", rows)
+    assert inferred(flowrun, "a.json", to=to) == [
+        {"n": 123456789012345678901234567890, "far": str(10**40), "price": Decimal("1.5")},
+        {"n": -1, "far": "7", "price": Decimal("2.25")},
+    ]
 
 
 def test_utf_16_is_told(flowrun: Command) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import PurePosixPath
@@ -45,6 +47,8 @@ _MAGIC = {b"PAR1": "parquet", b"ORC": "orc", b"ARROW1": "arrow", b"{": "json"}
 _STORES = ("s3://", "s3a://")
 _OF_A_STORE = {"region": "s3.region", "endpoint_override": "s3.endpoint"}
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)")
+_LONG_NUMBER = re.compile(r"\d{19}")
+"""What may be a whole number of more than 64 bits, which only Python's own reader keeps whole."""
 _ON_ERROR = "format.on-error"
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -235,7 +239,8 @@ def _json(name: str, text: str, most: int, *, skips: bool) -> _FirstRows:
         elif skips:
             unread += 1
         else:
-            raise _no_row(name, number, value, problem, is_first=not rows)
+            is_object = line.lstrip().startswith("{") and line.rstrip().endswith("}")
+            raise _no_row(name, number, value, problem, may_go_on=not rows and not is_object)
     said = f"{name}: {unread:,} of its lines could not be read; `{_ON_ERROR}` says that this is no error."
     return _FirstRows(rows, remarks=(said,) if unread else ())
 
@@ -243,17 +248,18 @@ def _json(name: str, text: str, most: int, *, skips: bool) -> _FirstRows:
 def _json_value(line: str) -> tuple[object, str | None]:
     """(the value of a line, what is wrong with it)."""
     try:
-        return orjson.loads(line), None
+        value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         return None, error.msg
+    return json.loads(line) if _LONG_NUMBER.search(line) else value, None
 
 
-def _no_row(name: str, number: int, value: object, problem: str | None, *, is_first: bool) -> PipelineError:
-    """The error of a line that is no object; `is_first`: there was none before, so the whole file may be of another form."""
-    file = name.rpartition("/")[2]
+def _no_row(name: str, number: int, value: object, problem: str | None, *, may_go_on: bool) -> PipelineError:
+    """The error of a line that is no object; `may_go_on`: the whole file may be of another form, in which values go over lines."""
+    file = shlex.quote(name.rpartition("/")[2])
     if problem is None and not isinstance(value, list):
         return PipelineError.of(f"{name}, line {number} is no JSON object", "each line is one JSON object")
-    if is_first:
+    if may_go_on:
         ways = f"`jq -c '.[]' {file}` makes such lines of an array, `jq -c . {file}` of objects over several lines"
         hint = f"each line is one JSON object: {ways}"
     else:
