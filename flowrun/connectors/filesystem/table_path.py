@@ -19,6 +19,7 @@ from flowrun.api.refusals import retryable_io
 from flowrun.connectors.filesystem.store_options import Store, store_of
 from flowrun.core.options import Options
 from flowrun.core.record import record
+from flowrun.core.store_uris import with_time_limit
 from flowrun.errors import ConnectorError, OptionError, did_you_mean
 
 _log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
 _PARAMETERS = re.compile(r"\?[A-Za-z_]+=[^/?]*(?:/[^?]*)?$")
 """The parameters behind the path of a URI, such as `?region=eu-central-1&scheme=http`: their `?` is no wildcard."""
+_GOOGLES = re.compile(r"google::cloud::Status\((.*?)(?: error_info=.*)?\)$")
+"""What Google's client says: the reason, and behind it what its own calls were."""
 _COMPRESSIONS = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd", ".lz4": "lz4"}
 
 
@@ -104,7 +107,7 @@ class TablePath:
         if self.store is not None:
             return self.store.open(), text.partition("://")[2].rstrip("/")
         try:
-            filesystem, path = pafs.FileSystem.from_uri(text + parameters)
+            filesystem, path = pafs.FileSystem.from_uri(with_time_limit(text + parameters))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OptionError("path", f"path '{self.text}' is no location that can be opened: {error}") from error
         except OSError as error:  # the region of a bucket is asked for
@@ -384,7 +387,8 @@ def open_error(path: str, error: OSError) -> ConnectorError:
 
 
 def _reason(error: OSError | pa.ArrowException) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+    return _GOOGLES.sub(r"\1", said)
 
 
 def relative_parts(path: str, base: str) -> Sequence[str]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from flowrun.core.record import record
+from flowrun.core.store_uris import with_time_limit
 from flowrun.errors import StateError
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -218,7 +219,7 @@ def resolve(text: str, *, shared: bool = False) -> StatePath:
         path = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
         return StatePath(pafs.LocalFileSystem(), path, path, shared)
     try:
-        filesystem, path = pafs.FileSystem.from_uri(text)
+        filesystem, path = pafs.FileSystem.from_uri(with_time_limit(text))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise StateError(
             f"'{text}' is no location that can be opened: {error}", hint="name a folder, or a URI that pyarrow knows"

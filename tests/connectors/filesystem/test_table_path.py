@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,8 +15,10 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError, OptionError
 from flowrun.operators.factories import SinkOperatorFactory
+from flowrun.state.storage.state_path import resolve
 from flowrun.testing import OperatorHarness
 from tests.connectors.filesystem.tables import read, sink, source
+from tests.servers.kafka import free_ports
 
 
 @pytest.mark.parametrize(
@@ -129,3 +132,22 @@ def test_a_store_that_lets_nobody_in_is_one_clear_error(monkeypatch: pytest.Monk
     with pytest.raises(ConnectorError, match="cannot be listed: Unknown error: Failed to get token") as raised:
         list_files(TablePath("abfss://c@account.dfs.core.windows.net/x"), None)
     assert raised.value.hint == "check where it is and its credentials: docs/storage.md"
+
+
+@pytest.mark.parametrize(("more", "limit_s"), [("", 30), ("?retry_limit_seconds=7", 7)])
+def test_googles_client_does_not_try_again_for_a_quarter_of_an_hour(more: str, limit_s: int) -> None:
+    at = TablePath(f"gs://anonymous@shop/in{more}").open()[0]
+    state = resolve(f"gs://anonymous@shop/state{more}").filesystem
+    for filesystem in (at, state):
+        _, arguments = filesystem.__reduce__()
+        assert arguments[0]["retry_time_limit"] == timedelta(seconds=limit_s)
+
+
+@pytest.mark.exhaustive
+def test_a_google_store_that_cannot_be_reached_is_one_clear_error() -> None:
+    (port,) = free_ports(1)
+    path = f"gs://anonymous@shop/in?scheme=http&endpoint_override=127.0.0.1:{port}&retry_limit_seconds=1"
+    with pytest.raises(ConnectorError, match=r"(?m)cannot be listed: .*Could not connect to server$") as raised:
+        list_files(TablePath(path), None)
+    assert raised.value.retryable is not False
+    assert "docs/storage.md" in str(raised.value.hint)
