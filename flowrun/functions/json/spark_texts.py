@@ -165,17 +165,12 @@ def _is_column(text: str) -> bool:
     return text.startswith("`") and text.endswith("`") and text.count("`") == 2
 
 
-def _or_modes(found: str, document: _Document, path: JsonPath, place: str, empty: str, error: str) -> str:
-    """`found`, or what the modes say of its NULLs: JSON null is empty; all else is so to a lax path, an error to a strict one."""
-    if not path.strict:
-        error = empty
-    if empty == error == "NULL":
-        return found
-    missing = empty
-    if empty != error:
-        is_null = document.read(f"is_variant_null({_at('`$json`', place)})")
-        missing = f"CASE WHEN {is_null} THEN {empty} ELSE {error} END"
-    return f"coalesce({found}, CASE WHEN {document.text} IS NOT NULL THEN {missing} END)"
+def _or_modes(found: str, document: _Document, path: JsonPath, empty: str, error: str) -> str:
+    """`found`, or what the modes say of its NULLs, which are empty to a lax path and an error to a strict one; so is JSON null."""
+    missing = error if path.strict else empty
+    return (
+        found if missing == "NULL" else f"coalesce({found}, CASE WHEN {document.text} IS NOT NULL THEN {missing} END)"
+    )
 
 
 def _failure(function: str, clause: str, type: str = "STRING") -> str:
@@ -201,7 +196,7 @@ def value_text(texts: Sequence[str], types: Sequence[DataType], result: DataType
         default = texts[at + 1] if len(texts) > at + 1 else "NULL"
         given = {"DEFAULT": default, "ERROR": _failure("JSON_VALUE", clause)}
         modes.append(given.get(_mode(texts, at), "NULL"))
-    return _bound(texts[0], _or_modes(document.read(document.scalar(place)), document, path, place, *modes))
+    return _bound(texts[0], _or_modes(document.read(document.scalar(place)), document, path, *modes))
 
 
 def query_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
@@ -223,7 +218,7 @@ def query_text(texts: Sequence[str], types: Sequence[DataType], result: DataType
         given = {"EMPTY ARRAY": "'[]'", "EMPTY OBJECT": "'{}'", "ERROR": _failure("JSON_QUERY", clause)}
         modes.append(given.get(_mode(texts, at), "NULL"))
     found = document.read(let("$found", document.json(place), shown))
-    return _bound(texts[0], _or_modes(found, document, path, place, *modes))
+    return _bound(texts[0], _or_modes(found, document, path, *modes))
 
 
 def exists_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
@@ -234,7 +229,7 @@ def exists_text(texts: Sequence[str], types: Sequence[DataType], result: DataTyp
         return None
     document = _document(texts[0])
     at = _at("`$json`", place)
-    found = document.read(f"CASE WHEN {at} IS NOT NULL THEN NOT is_variant_null({at}) END")
+    found = document.read(f"CASE WHEN {at} IS NOT NULL AND NOT is_variant_null({at}) THEN true END")
     given = {"TRUE": "true", "UNKNOWN": "CAST(NULL AS BOOLEAN)", "ERROR": _failure("JSON_EXISTS", "ERROR", "BOOLEAN")}
     error = given.get(_mode(texts, 2, "FALSE"), "false") if path.strict else "false"
     return _bound(texts[0], f"coalesce({found}, CASE WHEN {document.text} IS NOT NULL THEN {error} END)")
