@@ -44,6 +44,7 @@ class TypeRoot(Enum):
     ARRAY = "ARRAY"
     MAP = "MAP"
     ROW = "ROW"
+    VARIANT = "VARIANT"
 
 
 _INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT)
@@ -63,7 +64,12 @@ _PRIMITIVE_ARROW: dict[TypeRoot, pa.DataType] = {
     TypeRoot.DATE: pa.date32(),
     TypeRoot.INTERVAL_YEAR_MONTH: pa.int32(),  # months
     TypeRoot.INTERVAL_DAY_TIME: pa.duration("ms"),
+    TypeRoot.VARIANT: pa.large_string(),  # JSON text
 }
+
+
+_AMBIGUOUS = (TypeRoot.CHAR, TypeRoot.BINARY, TypeRoot.INTERVAL_YEAR_MONTH, TypeRoot.VARIANT)
+"""Types whose Arrow type stands for another one first."""
 
 
 def _time_unit(precision: int) -> str:
@@ -203,6 +209,7 @@ BYTES = DataType(TypeRoot.VARBINARY)
 DATE = DataType(TypeRoot.DATE)
 INTERVAL_YEAR_MONTH = DataType(TypeRoot.INTERVAL_YEAR_MONTH)
 INTERVAL_DAY_TIME = DataType(TypeRoot.INTERVAL_DAY_TIME)
+VARIANT = DataType(TypeRoot.VARIANT)
 
 
 def decimal(precision: int = 10, scale: int = 0) -> DataType:
@@ -262,16 +269,22 @@ def row(*fields: tuple[str, DataType]) -> DataType:
     return DataType(TypeRoot.ROW, children=tuple(t for _, t in fields), names=tuple(n for n, _ in fields))
 
 
-def from_arrow(arrow: pa.DataType) -> DataType:
+def from_arrow(arrow: pa.DataType, *, large_string: DataType = STRING) -> DataType:
     """The widest `DataType` that an Arrow type stands for (strings become STRING, timestamp[us] TIMESTAMP(6)).
+
+    Args:
+        arrow: the Arrow type.
+        large_string: what a large string stands for: STRING outside, VARIANT inside kernels.
 
     Raises:
         ValueError: no SQL type stands for `arrow`; names it.
     """
     for root, known in _PRIMITIVE_ARROW.items():
-        if arrow == known and root not in (TypeRoot.CHAR, TypeRoot.BINARY, TypeRoot.INTERVAL_YEAR_MONTH):
+        if arrow == known and root not in _AMBIGUOUS:
             return DataType(root)
-    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+    if pa.types.is_large_string(arrow):
+        return large_string
+    if pa.types.is_string_view(arrow):
         return STRING
     if pa.types.is_large_binary(arrow) or pa.types.is_binary_view(arrow) or pa.types.is_fixed_size_binary(arrow):
         return BYTES
@@ -297,11 +310,11 @@ def from_arrow(arrow: pa.DataType) -> DataType:
     if pa.types.is_float16(arrow):
         return FLOAT
     if pa.types.is_dictionary(arrow):
-        return from_arrow(arrow.value_type)
+        return from_arrow(arrow.value_type, large_string=large_string)
     if pa.types.is_map(arrow):
-        return map_of(from_arrow(arrow.key_type), from_arrow(arrow.item_type))
+        return map_of(*(from_arrow(t, large_string=large_string) for t in (arrow.key_type, arrow.item_type)))
     if pa.types.is_struct(arrow):
-        return row(*((f.name, from_arrow(f.type)) for f in arrow))
+        return row(*((f.name, from_arrow(f.type, large_string=large_string)) for f in arrow))
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        return array(from_arrow(arrow.value_type))
+        return array(from_arrow(arrow.value_type, large_string=large_string))
     raise ValueError(f"no SQL type stands for the Arrow type {arrow}")

@@ -237,7 +237,7 @@ def castable(source: DataType, target: DataType) -> bool:
 def _castable(source: DataType, target: DataType, *, explicit: bool) -> bool:
     if source == target or source.root is TypeRoot.NULL:
         return True
-    if target == NULL:
+    if target == NULL or TypeRoot.VARIANT in (source.root, target.root):
         return False
     if explicit and target.is_character:
         return True

@@ -14,7 +14,8 @@ _INTRODUCTION = """# SQL functions
 Expressions are Flink SQL: names and meaning are those of Apache Flink's built-in functions. Besides the
 functions below there are CASE, CAST, TRY_CAST, COALESCE, IF, IFNULL, NULLIF, IN, BETWEEN, AND and OR, which evaluate only what they
 need: a division behind a CASE that guards it does not fail. `TYPEOF(value[, force_serializable])` is the type of a value as text, with
-NOT NULL where that is known, `CURRENT_DATABASE()` the name of the only database; in a GROUP BY query `GROUPING(column, …)`,
+NOT NULL where that is known, `CURRENT_DATABASE()` the name of the only database. `OBJECT_OF(class name, key, value, …)` is a ROW with these
+fields, `OBJECT_UPDATE(row, key, value, …)` the ROW with other values in some. In a GROUP BY query `GROUPING(column, …)`,
 `GROUPING_ID(column, …)` and `GROUP_ID()` tell grouping sets apart.
 """
 

@@ -16,6 +16,7 @@ from flowrun.functions.collections.maps import MAPS
 from flowrun.functions.contract import AggregateFunction, ScalarFunction
 from flowrun.functions.json.construct import JSON_CONSTRUCTORS
 from flowrun.functions.json.functions import JSONS
+from flowrun.functions.json.variant import VARIANT_INTERNALS, VARIANTS
 from flowrun.functions.numbers.maths import MATHS
 from flowrun.functions.numbers.rounding import ROUNDINGS
 from flowrun.functions.operators.buckets import INTERNALS
@@ -65,10 +66,11 @@ _SCALARS: tuple[ScalarFunction, ...] = (
     *MAPS,
     *JSONS,
     *JSON_CONSTRUCTORS,
+    *VARIANTS,
     *CONDITIONALS,
     *HASHES,
 )
-_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS, *LOCAL_TIMES, *ORDERED_VALUES))
+_SCALAR_BY_NAME = index_by_name((*_SCALARS, *INTERNALS, *VARIANT_INTERNALS, *LOCAL_TIMES, *ORDERED_VALUES))
 _AGGREGATE_BY_NAME = index_by_name(AGGREGATES)
 
 

@@ -67,7 +67,7 @@ def spark_type(type: DataType) -> str:
             return "TIMESTAMP_NTZ"
         case TypeRoot.TIMESTAMP_LTZ:
             return "TIMESTAMP"
-        case TypeRoot.CHAR | TypeRoot.VARCHAR:
+        case TypeRoot.CHAR | TypeRoot.VARCHAR | TypeRoot.VARIANT:
             return "STRING"
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return "BINARY"

@@ -57,6 +57,7 @@ def spark_data_type(type: DataType) -> SparkType:
         TypeRoot.BIGINT: spark.LongType,
         TypeRoot.FLOAT: spark.FloatType,
         TypeRoot.DOUBLE: spark.DoubleType,
+        TypeRoot.VARIANT: spark.StringType,
         TypeRoot.CHAR: spark.StringType,
         TypeRoot.VARCHAR: spark.StringType,
         TypeRoot.BINARY: spark.BinaryType,
@@ -82,6 +83,8 @@ def spark_arrow(type: DataType) -> pa.DataType:
     match type.root:
         case TypeRoot.TIME:
             return pa.time64("ns")
+        case TypeRoot.VARIANT:
+            return pa.string()
         case TypeRoot.TIMESTAMP:
             return pa.timestamp("us")
         case TypeRoot.TIMESTAMP_LTZ:

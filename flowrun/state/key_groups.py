@@ -111,6 +111,8 @@ def _hash_array(array: pa.Array) -> UInt64s:
         return _gather(_hash_array(array.dictionary), array.indices)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         hashed = _hash_strings(array)
+    elif pa.types.is_large_string(kind):
+        hashed = _hash_strings(array.cast(pa.string()))
     elif pa.types.is_boolean(kind):
         hashed = splitmix64(pc.fill_null(array, False).cast(pa.int64()).to_numpy().view(np.uint64))
     elif pa.types.is_integer(kind) or pa.types.is_temporal(kind):

@@ -259,6 +259,7 @@ CALLS: dict[str, Sequence[tuple[Any, ...]]] = {
     "IS_JSON": [(a("json"),), (a("json"), "OBJECT")],
     **_all(("JSON_ELEMENTS", "JSON_QUOTE", "JSON_UNQUOTE"), _each(["json", "text"])),
     "JSON": [(a("json"),)],
+    **_all(("PARSE_JSON", "TRY_PARSE_JSON"), _each(["json"])),
     "JSON_STRING": _each([*PLAIN, "great"]),
     "JSON_OBJECT": [("NULL", "-", "k", a("text")), ("NULL", "---", "b\n", a("int"), "\ue000", b("double"), "😀", c("words")),
         ("ABSENT", "--j", "b", a("text"), "a", b("cents"), "b", c("json")), ("ABSENT", "-", "k", NULL), ("NULL", "")],

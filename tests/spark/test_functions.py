@@ -27,6 +27,8 @@ COLUMNS = [quoted(name) for name in SCHEMA.names]
 HOSTED = {
     "CONVERT_TZ": "Java has an edition of its own of the time zone rules",
     "JSON": "what Spark writes has lost digits of numbers",
+    "PARSE_JSON": "a VARIANT is JSON text as Flink writes it",
+    "TRY_PARSE_JSON": "a VARIANT is JSON text as Flink writes it",
 }
 """Functions without a native form for any arguments, and why."""
 RANDOM = ("RAND", "RAND_INTEGER", "UUID")

@@ -127,6 +127,8 @@ class JsonEncoder:
                 return self._floating(column, source), False
             case TypeRoot.CHAR | TypeRoot.VARCHAR:
                 return escaped(column), True
+            case TypeRoot.VARIANT:
+                return column.cast(pa.string()), False
             case TypeRoot.ARRAY:
                 return self._array(column, source), False
             case TypeRoot.MAP:

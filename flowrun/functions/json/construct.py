@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.core.types import STRING, DataType, TypeRoot, from_arrow
+from flowrun.core.types import STRING, VARIANT, DataType, TypeRoot, from_arrow
 from flowrun.errors import DataError, ExpressionError
 from flowrun.functions.casts.to_text import approximate_text
 from flowrun.functions.contract import Argument, Datum, ScalarFunction, Signature
@@ -26,7 +26,9 @@ from flowrun.functions.json.documents import INVALID, dump, has_fractions, parse
 from flowrun.functions.rules import ANYTHING, TEXT, Rule, word
 from flowrun.functions.vectors import Distinct, as_array, join_valid, map_distinct
 
-_PLAIN_NUMBERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT)
+_TEXT_IS_JSON = (
+    TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INTEGER, TypeRoot.BIGINT, TypeRoot.BOOLEAN, TypeRoot.VARIANT,
+)  # fmt: skip
 
 
 def jsonable(value: Any, type: DataType) -> Any:
@@ -45,6 +47,8 @@ def jsonable(value: Any, type: DataType) -> Any:
             return {str(k): jsonable(v, type.children[1]) for k, v in value}
         case TypeRoot.ROW:
             return {n: jsonable(value[n], c) for n, c in zip(type.names, type.children, strict=True)}
+        case TypeRoot.VARIANT:
+            return orjson.Fragment(value)
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return base64.b64encode(value).decode()
         case TypeRoot.DATE:
@@ -67,7 +71,7 @@ def _iso(value: datetime.datetime | datetime.time) -> str:
 
 def json_text(datum: Datum, type: DataType, rows: int) -> Datum:
     """Each value as JSON text; NULL stays NULL."""
-    if type.root in _PLAIN_NUMBERS or type.root is TypeRoot.BOOLEAN:
+    if type.root in _TEXT_IS_JSON:
         return datum.cast(pa.string())
     if type.is_character:
         return map_distinct(dump, [datum], rows, pa.string())
@@ -95,8 +99,12 @@ def _big_decimal_text(text: str) -> str:
     return text if not number.is_finite() else str(number if number else abs(number))
 
 
+def _type_of(datum: Datum) -> DataType:
+    return from_arrow(datum.type, large_string=VARIANT)
+
+
 def _json_string(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
-    return json_text(arguments[0], from_arrow(arguments[0].type), rows)
+    return json_text(arguments[0], _type_of(arguments[0]), rows)
 
 
 class _ConstructorRule:
@@ -126,7 +134,7 @@ class _ConstructorRule:
 
 
 def _shown(datum: Datum, mark: str, rows: int) -> Datum:
-    return datum if mark == "j" else json_text(datum, from_arrow(datum.type), rows)
+    return datum if mark == "j" else json_text(datum, _type_of(datum), rows)
 
 
 def _enclosed(

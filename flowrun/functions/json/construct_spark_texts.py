@@ -32,6 +32,8 @@ def json_text(text: str, type: DataType) -> str:
     """A value as JSON text; NULL stays NULL. Raises _NoJsonText."""
     if is_counted(type):
         raise _NoJsonText
+    if type.root is TypeRoot.VARIANT:
+        return text
     if type.root in _PLAIN and (type.scale or 0) <= _PLAIN_SCALE:
         return f"CAST({text} AS STRING)"
     if type.is_character:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from flowrun.core.foreign_names import function_hint
-from flowrun.core.types import BOOLEAN, NULL, DataType, TypeRoot
+from flowrun.core.types import BOOLEAN, NULL, VARIANT, DataType, TypeRoot
 from flowrun.frontend.sql.catalog import DEFAULT_CATALOG, DEFAULT_DATABASE
 from flowrun.frontend.sql.expressions import literals
 from flowrun.frontend.sql.expressions.binder_core import BinderCore
 from flowrun.frontend.sql.expressions.scope import UnknownNameError, access_fields
 from flowrun.frontend.sql.expressions.special_calls import SPECIAL_CALLS
 from flowrun.functions.coercion import castable
+from flowrun.functions.json.variant import MEMBER
 from flowrun.functions.operators.operators import OPERATORS
 from flowrun.functions.operators.type_rules import comparison_type
 from flowrun.functions.registry import aggregate, aggregate_functions, scalar, scalar_functions
@@ -102,7 +103,9 @@ class ExpressionBinder(BinderCore):
         indices = node.expressions
         if len(indices) != 1:
             self.fail("expected one position or key between the brackets", node)
-        return self.operator("ITEM", (node.this, indices[0]), node)
+        container = self.bind(node.this)
+        name = MEMBER if container.type == VARIANT else "ITEM"
+        return self.apply(name, (container, self.bind(indices[0])), (node.this, indices[0]), node)
 
     def adjacent_texts(self, node: exp.Expression) -> Expression:
         """One text that is written in several pieces: 'a' 'b'."""
@@ -261,6 +264,8 @@ class ExpressionBinder(BinderCore):
                 hint = "use TO_TIMESTAMP_LTZ(number, 0 for seconds or 3 for milliseconds)"
             elif operand.type.is_timestamp and target.is_numeric:
                 hint = "use UNIX_TIMESTAMP or EXTRACT"
+            elif operand.type == VARIANT:
+                hint = "use JSON_STRING to get its JSON text, JSON_VALUE(…, '$' RETURNING type) to read that"
             self.fail(f"CAST from {operand.type} to {target} is not possible", node, hint)
         return Cast(target, operand, isinstance(node, exp.TryCast))
 

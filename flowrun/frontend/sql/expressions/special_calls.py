@@ -1,6 +1,7 @@
 """Functions that are not functions.
 
-COALESCE, IF, IFNULL and NULLIF bind to CASE, so that what they guard is not evaluated; TYPEOF and CURRENT_DATABASE to constants.
+COALESCE, IF, IFNULL and NULLIF bind to CASE, so that what they guard is not evaluated; TYPEOF and CURRENT_DATABASE to constants;
+OBJECT_OF and OBJECT_UPDATE to ROWs.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from collections.abc import Callable, Mapping
 
 from sqlglot import exp
 
-from flowrun.core.types import BOOLEAN, STRING, DataType, TypeRoot
+from flowrun.core.types import BOOLEAN, STRING, DataType, TypeRoot, row
+from flowrun.errors import did_you_mean
 from flowrun.frontend.sql.expressions.binder_core import BinderCore
 from flowrun.frontend.sql.expressions.trees import may_be_null
-from flowrun.plan.expressions import ColumnRef, Expression, Literal
+from flowrun.plan.expressions import Cast, ColumnRef, Expression, FieldAccess, Literal
 
 _LONGEST = 2**31 - 1
 _WITHOUT_LENGTH = {TypeRoot.VARCHAR: f"VARCHAR({_LONGEST})", TypeRoot.VARBINARY: f"VARBINARY({_LONGEST})"}
@@ -98,6 +100,61 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def _object_of(binder: BinderCore, node: exp.Expression) -> Expression:
+    """A ROW of named values; the name of the class, which Flink keeps in the type, says nothing here."""
+    usage = "OBJECT_OF(class name, key, value, …)"
+    class_name, *members = _count(binder, node, 1, None, usage)
+    _constant_text(binder, class_name, "the class name of OBJECT_OF", usage)
+    named = _named_values(binder, node, members, usage)
+    if not named:
+        binder.fail("OBJECT_OF takes at least one key and value", node, f"usage: {usage}")
+    return _row(binder, node, named)
+
+
+def _object_update(binder: BinderCore, node: exp.Expression) -> Expression:
+    """The ROW with other values in some of its fields; NULL of NULL."""
+    usage = "OBJECT_UPDATE(object, key, value, …)"
+    given, *members = _count(binder, node, 3, None, usage)
+    bound = binder.bind(given)
+    if bound.type.root is not TypeRoot.ROW:
+        binder.fail(f"argument 1 of OBJECT_UPDATE must be a ROW, {bound.type} given", given, f"usage: {usage}")
+    named = _named_values(binder, node, members, usage)
+    unknown = next((name for name in named if name not in bound.type.names), None)
+    if unknown is not None:
+        binder.fail(f"{bound.type} has no field '{unknown}'", node, did_you_mean(unknown, bound.type.names))
+    fields = zip(bound.type.names, bound.type.children, strict=True)
+    made = _row(binder, node, {n: named.get(n, FieldAccess(t, bound, n)) for n, t in fields})
+    missing = binder.apply("IS NULL", (bound,), (given,), node)
+    return binder.choice([missing], [Literal(made.type, None), made], [node, node], "OBJECT_UPDATE")
+
+
+def _named_values(
+    binder: BinderCore, node: exp.Expression, members: list[exp.Expression], usage: str
+) -> dict[str, Expression]:
+    """The value of each key."""
+    if len(members) % 2:
+        binder.fail(f"{str(node.this).upper()}: the last key has no value", node, f"usage: {usage}")
+    named: dict[str, Expression] = {}
+    for key, value in zip(members[::2], members[1::2], strict=True):
+        name = _constant_text(binder, key, f"a key of {str(node.this).upper()}", usage)
+        if name in named:
+            binder.fail(f"the key '{name}' is there twice", key)
+        named[name] = binder.bind(value)
+    return named
+
+
+def _constant_text(binder: BinderCore, node: exp.Expression, what: str, usage: str) -> str:
+    bound = binder.bind(node)
+    if not isinstance(bound, Literal) or not isinstance(bound.value, str) or not bound.type.is_character:
+        binder.fail(f"{what} must be a constant character string", node, f"usage: {usage}")
+    return bound.value
+
+
+def _row(binder: BinderCore, node: exp.Expression, fields: Mapping[str, Expression]) -> Expression:
+    made = binder.apply("ROW", list(fields.values()), [node] * len(fields), node)
+    return Cast(row(*zip(fields, made.type.children, strict=True)), made)
+
+
 def _current_database(binder: BinderCore, node: exp.Expression) -> Expression:
     _count(binder, node, 0, 0, "CURRENT_DATABASE()")
     return Literal(STRING, binder.current_database)
@@ -125,6 +182,8 @@ SPECIAL_CALLS: Mapping[str, Callable[[BinderCore, exp.Expression], Expression]] 
     "IF": _if,
     "NULLIF": _nullif,
     "TYPEOF": _typeof,
+    "OBJECT_OF": _object_of,
+    "OBJECT_UPDATE": _object_update,
     "CURRENT_DATABASE": _current_database,
     "CURRENT_WATERMARK": _current_watermark,
     "SOURCE_WATERMARK": _source_watermark,

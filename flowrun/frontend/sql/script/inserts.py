@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from flowrun.core.schema import Field, Schema
-from flowrun.core.types import DataType, TypeRoot
+from flowrun.core.types import VARIANT, DataType, TypeRoot
 from flowrun.errors import ExpressionError, did_you_mean
 from flowrun.frontend.sql.grammar.syntax import Name
 from flowrun.frontend.sql.queries.from_text import BoundQuery
@@ -202,10 +202,11 @@ class _Target:
             return Literal(wanted.type, None)
         if not implicitly_castable(given.type, wanted.type):
             what = f"column {position + 1} of the query, '{given.name}', is {given.type}"
+            name = "…" if given.name.startswith("EXPR$") else given.name
             self._report(
                 f"{what}, but '{wanted.name}' of '{self._made.table.name}' is {wanted.type}",
                 place,
-                f"convert it: CAST({'…' if given.name.startswith('EXPR$') else given.name} AS {wanted.type})",
+                f"convert it: {f'JSON_STRING({name})' if given.type == VARIANT else f'CAST({name} AS {wanted.type})'}",
             )
         return Cast(wanted.type, column)
 
