@@ -126,6 +126,8 @@ class BinderCore(ABC):
             value = cast_datum(pa.scalar(literal.value, literal.type.arrow), literal.type, target)
         except DataError as error:
             self.fail(error.message, node)
+        if (literal.type.root is TypeRoot.TIMESTAMP_LTZ) is not (target.root is TypeRoot.TIMESTAMP_LTZ):
+            return Cast(target, literal)  # by the session's zone, which is put in later
         return Literal(target, literal_value(value, target))
 
     def boolean(self, node: exp.Expression, where: str) -> Expression:

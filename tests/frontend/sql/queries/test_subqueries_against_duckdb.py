@@ -57,7 +57,6 @@ SELECT shop, COUNT(*) FROM sales s GROUP BY shop HAVING COUNT(*) > (SELECT COUNT
 SELECT city, (SELECT COUNT(*) FROM sales s WHERE s.shop = t.shop AND s.pieces IN (SELECT i.pieces FROM sales i WHERE i.shop <> t.shop)) FROM shops t
 SELECT city FROM shops t WHERE EXISTS (SELECT 1 FROM sales s WHERE s.shop = t.shop GROUP BY s.item HAVING COUNT(*) > t.opened - 2000)
 SELECT id FROM sales WHERE (shop, pieces) = ('north', 2)
-SELECT id FROM sales WHERE (shop, pieces) <> ('north', 2)
 SELECT id FROM sales WHERE (id, pieces) < (5, 2)
 SELECT id FROM sales WHERE (id, pieces) IN ((1, 2), (3, 1))
 SELECT id, pieces > ALL (SELECT opened - 2000 FROM shops) FROM sales
@@ -93,6 +92,10 @@ SELECT a.city, (SELECT COUNT(t.city) FROM sales s LEFT JOIN shops t ON s.shop = 
 OSLO = "(SELECT opened - 2000 FROM shops WHERE city = 'Oslo')"
 VISITS = "(SELECT {} FROM visits v WHERE v.shop = s.shop)"
 ROWS = (
+    (
+        "SELECT id FROM sales WHERE (shop, pieces) <> ('north', 2)",
+        "SELECT id FROM sales WHERE shop <> 'north' OR pieces <> 2",
+    ),
     (
         "SELECT id FROM sales WHERE (shop, pieces) = (SELECT shop, opened - 2000 FROM shops WHERE city = 'Oslo')",
         f"SELECT id FROM sales WHERE shop = (SELECT shop FROM shops WHERE city = 'Oslo') AND pieces = {OSLO}",
