@@ -21,10 +21,8 @@ imports:
 test:
 	$(PYTHON) -m pytest
 
-# Many of these tests wait for processes, which leave half of the processor idle: half as many again run at a time as there are cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 exhaustive:  # what `test` leaves out: every case, on Spark too
-	$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not soak'
+	$(PYTHON) -m pytest --dist worksteal -m 'exhaustive and not soak'
 
 soak:
 	HYPOTHESIS_PROFILE=soak $(PYTHON) -m pytest -m 'soak or not soak'

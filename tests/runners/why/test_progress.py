@@ -269,31 +269,35 @@ def test_findings_are_the_same_for_the_same_details_and_the_worst_come_first(tmp
 
 @dataclass(frozen=True)
 class SlowSink:
-    """Takes a while for each batch."""
+    """Takes a while for each row, so that it is slow however rows come in batches."""
 
     schema: Schema
+    row_s: float
     delivery = Delivery.AT_LEAST_ONCE
 
     def create_writer(self, context: WriterContext) -> SlowWriter:
-        return SlowWriter()
+        return SlowWriter(self.row_s)
 
     def create_committer(self) -> None:
         """Nothing to commit."""
 
 
 class SlowWriter(ImmediateWriter):
+    def __init__(self, row_s: float) -> None:
+        self._row_s = row_s
+
     def write(self, batch: RecordBatch) -> None:
-        time.sleep(0.05)
+        time.sleep(batch.num_rows * self._row_s)
 
 
-def with_slow_sinks(graph: JobGraph) -> JobGraph:
+def with_slow_sinks(graph: JobGraph, row_s: float) -> JobGraph:
     vertices = []
     for vertex in graph.vertices:
         operators = [
             replace(
                 o,
-                factory=replace(o.factory, sink=SlowSink(o.factory.sink.schema)),
-                sink=SlowSink(o.factory.sink.schema),
+                factory=replace(o.factory, sink=SlowSink(o.factory.sink.schema, row_s)),
+                sink=SlowSink(o.factory.sink.schema, row_s),
             )
             if isinstance(o.factory, SinkOperatorFactory)
             else o
@@ -311,9 +315,9 @@ def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
     INSERT INTO s SELECT user_id, SUM(amount) FROM orders GROUP BY user_id;
     """
     )
-    batches = [[order(i * 500 + j, i, f"u{i}-{j}", 1) for j in range(50)] for i in range(200)]
+    batches = [[order(i * 500 + j, i, f"u{i}-{j}", 1) for j in range(50)] for i in range(1000)]
     settings = {"local_aggregation": "false", "buffer_timeout": "1ms"}
-    graph = with_slow_sinks(job_graph(tmp_path, text, {"orders": {"p0": batches}}, **settings))
+    graph = with_slow_sinks(job_graph(tmp_path, text, {"orders": {"p0": batches}}, **settings), 0.001)
     with start_embedded(graph, network_slots=16) as job:
         details = until(job, lambda d: any(v.status.max_back_pressured_ms_per_s > 600 for v in d.vertices))
         cause = one(by_kind(findings(details, Thresholds())), "bottleneck")
@@ -325,7 +329,7 @@ def test_a_slow_sink_is_the_bottleneck_of_a_real_job(tmp_path: Path) -> None:
 def test_a_chain_without_exchanges_that_works_all_the_time_is_the_bottleneck(tmp_path: Path) -> None:
     batches = [[order(i, i)] for i in range(1000)]
     at_once = replace(AT_ONCE, saturated_ms_per_s=800.0)
-    with start_embedded(with_slow_sinks(job_graph(tmp_path, COPY, {"orders": {"p0": batches}}))) as job:
+    with start_embedded(with_slow_sinks(job_graph(tmp_path, COPY, {"orders": {"p0": batches}}), 0.05)) as job:
         details = until(job, lambda d: d.vertices[0].status.busy_ms_per_s > 850 and records_in(d, "s") > 1)
         cause = one(by_kind(findings(details, at_once)), "bottleneck")
         assert "bottleneck" not in by_kind(findings(details, Thresholds())), "it may just have begun"
