@@ -29,6 +29,11 @@ class Diagnostics:
         """Add a problem that stops the command."""
         self._add(message, at, hint, Severity.ERROR)
 
+    def errors_of(self, error: PipelineError) -> None:
+        """Add what another reader found, which stops the command."""
+        for found in error.diagnostics:
+            self.error(found.message, found.location, hint=found.hint)
+
     def warning(self, message: str, at: Location | None, *, hint: str | None = None) -> None:
         """Add a problem that the user should know of."""
         self._add(message, at, hint, Severity.WARNING)

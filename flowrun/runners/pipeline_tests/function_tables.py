@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,8 @@ from flowrun.runners.pipeline_tests import row_tables
 from flowrun.runners.pipeline_tests.call_tables import AggregateTable, Calls, CallTable, Role, reference_to
 from flowrun.runners.pipeline_tests.row_tables import RowTable
 
+T = TypeVar("T")
+U = TypeVar("U")
 _Rows: TypeAlias = "PythonMap | AsyncMap | Process | CoProcess"
 _TIMER_METHODS = ("on_timer", "on_timers")
 
@@ -91,59 +93,60 @@ class FunctionTables:
 
     def call(self, call: PythonCall) -> PythonCall:
         """A call of a function in expressions, answered by its table; as it was, if the table is wrong, which is reported."""
-        made = self._of_values(call.reference, [a.type for a in call.arguments], call.type, Role.SCALAR)
-        if made is None:
-            return call
-        return replace(call, reference=reference_to(CallTable(made).call), search_path=(), vectorised=True)
+
+        def answered() -> PythonCall:
+            made = self._of_values(call.reference, [a.type for a in call.arguments], call.type, Role.SCALAR)
+            return replace(call, reference=reference_to(CallTable(made).call), search_path=(), vectorised=True)
+
+        return self._reporting(call.reference, answered, call)
 
     def aggregate(self, call: AggregateCall, reference: str) -> AggregateCall:
         """A call of an aggregate, likewise."""
-        made = self._of_values(reference, [array(a.type) for a in call.arguments], call.type, Role.AGGREGATE)
-        if made is None:
-            return call
-        return replace(call, reference=UserAggregateReference(reference_to(AggregateTable(made)), retractable=True))
+
+        def answered() -> AggregateCall:
+            made = self._of_values(reference, [array(a.type) for a in call.arguments], call.type, Role.AGGREGATE)
+            return replace(call, reference=UserAggregateReference(reference_to(AggregateTable(made)), retractable=True))
+
+        return self._reporting(reference, answered, call)
 
     def _table_function(self, node: TableFunctionCall) -> TableFunctionCall:
         added = Schema(node.schema.fields[len(node.input.schema) :])
         made = self._of_values(node.function, [a.type for a in node.arguments], _rows_of(added), Role.TABLE)
-        return node if made is None else replace(node, function=reference_to(CallTable(made).call), search_path=())
+        return replace(node, function=reference_to(CallTable(made).call), search_path=())
 
-    def _of_values(self, reference: str, types: Sequence[DataType], result: DataType, role: Role) -> Calls | None:
-        """The calls of a function that is given values; None: the table cannot be one of it, which is reported."""
+    def _of_values(self, reference: str, types: Sequence[DataType], result: DataType, role: Role) -> Calls:
+        """The calls of a function that is given values.
+
+        Raises:
+            _RefusedError: the table has other columns than a call.
+            PipelineError: its values are wrong.
+        """
         written = self._calls[reference]
         names = tuple(n for n in written.columns if n != RESULT)
         if written.rows and (len(names) != len(types) or RESULT not in written.columns):
             problem = f"the table that stands for function '{reference}' has {len(names)} columns beside '{RESULT}', but it is called with"
             hint = f"name a column for each argument, in their order, and '{RESULT}'"
-            message = f"{problem} {len(types)} argument{'s' * (len(types) != 1)}"
-            self._diagnostics.error(message, written.node.location, hint=hint)
-            return None
+            raise _RefusedError(f"{problem} {len(types)} argument{'s' * (len(types) != 1)}", hint)
         if not written.rows:
             names = tuple(f"argument {i + 1}" for i in range(len(types)))
         if role is Role.TABLE:
             written = _with_lists(written, (RESULT,))
         schema = Schema.from_pairs([*zip(names, types, strict=True), (RESULT, result)])
         columns = self._columns(reference, written, schema)
-        if columns is None:
-            return None
-        return self._checked(self._made(reference, names, columns.columns[:-1], columns.column(RESULT), role))
+        return self._made(reference, names, columns.columns[:-1], columns.column(RESULT), role)
 
     # -- functions on rows
 
     def node(self, node: PlanNode) -> PlanNode:
         """A node whose function is a table; as it was, if the table is wrong, which is reported."""
-        if isinstance(node, TableFunctionCall):
-            return self._table_function(node)
-        assert isinstance(node, PythonMap | AsyncMap | Process | CoProcess)
-        written = self._calls[node.function]
-        try:
-            return self._on_rows(node, written)
-        except _RefusedError as refusal:
-            self._diagnostics.error(str(refusal), written.node.location, hint=refusal.hint)
-        except PipelineError as error:
-            for problem in error.diagnostics:
-                self._diagnostics.error(problem.message, problem.location, hint=problem.hint)
-        return node
+        assert isinstance(node, TableFunctionCall | PythonMap | AsyncMap | Process | CoProcess)
+
+        def answered() -> PlanNode:
+            if isinstance(node, TableFunctionCall):
+                return self._table_function(node)
+            return self._on_rows(node, self._calls[node.function])
+
+        return self._reporting(node.function, answered, node)
 
     def _on_rows(self, node: _Rows, written: WrittenRows) -> PlanNode:
         """The node with its table.
@@ -167,8 +170,6 @@ class FunctionTables:
         if isinstance(node, Process) and ROWS in written.columns:
             return self._many_rows(node, written, known, row)
         columns = self._of_rows(node, written, [(ROW, row)])
-        if columns is None:
-            return node
         given: pa.StructArray = columns.column(ROW)
         calls = self._sending(node, known.names, given.flatten(), columns, Role.ROW)
         table = RowTable(calls, known.names)
@@ -186,8 +187,6 @@ class FunctionTables:
         bounds = [i for i, name in enumerate(WINDOW_BOUNDS) if name in written.columns and node.windows is not None]
         given = [(ROWS, array(row)), *((WINDOW_BOUNDS[i], timestamp(3)) for i in bounds)]
         columns = self._of_rows(node, written, given)
-        if columns is None:
-            return node
         role = Role.ROWS if node.windows is None else Role.WINDOW
         names = tuple(name for name, _ in given)
         table = RowTable(self._sending(node, names, columns.columns[: len(given)], columns, role), known.names)
@@ -199,8 +198,6 @@ class FunctionTables:
         first = self._known(node.function, written, (ROW,), node.left.schema)
         second = self._known(node.function, written, (OTHER_ROW,), node.right.schema)
         columns = self._of_rows(node, written, [(ROW, _row_of(first)), (OTHER_ROW, _row_of(second))])
-        if columns is None:
-            return node
         calls = self._sending(node, (ROW, OTHER_ROW), columns.columns[:2], columns, Role.ROW)
         function = row_tables.co_process_class(
             RowTable(calls, first.names),
@@ -256,10 +253,8 @@ class FunctionTables:
             raise _RefusedError(f"the rows that function '{reference}' is given have no column '{unknown}'", hint)
         return Schema(tuple(f for f in schema if f.name in named))
 
-    def _of_rows(
-        self, node: _Rows, written: WrittenRows, given: Sequence[tuple[str, DataType]]
-    ) -> pa.RecordBatch | None:
-        """The columns of a table of calls with rows; None if something is wrong, which is reported."""
+    def _of_rows(self, node: _Rows, written: WrittenRows, given: Sequence[tuple[str, DataType]]) -> pa.RecordBatch:
+        """The columns of a table of calls with rows. Raises PipelineError."""
         sent = node.schema
         if isinstance(node, Process) and node.called is not None:
             sent = node.called.columns
@@ -278,25 +273,29 @@ class FunctionTables:
 
     # -- both
 
-    def _columns(self, reference: str, written: WrittenRows, schema: Schema) -> pa.RecordBatch | None:
-        batch = to_batch(written, schema, f"the table that stands for function '{reference}'", self._diagnostics)
-        return None if batch is None else batch.columns
+    def _reporting(self, reference: str, make: Callable[[], T], otherwise: U) -> T | U:
+        """What is made with a table; `otherwise` if the table is wrong, which is reported."""
+        try:
+            return make()
+        except _RefusedError as refusal:
+            self._diagnostics.error(str(refusal), self._calls[reference].node.location, hint=refusal.hint)
+        except PipelineError as error:
+            self._diagnostics.errors_of(error)
+        return otherwise
+
+    def _columns(self, reference: str, written: WrittenRows, schema: Schema) -> pa.RecordBatch:
+        """The values of a table. Raises PipelineError."""
+        problems = Diagnostics(self._source)
+        batch = to_batch(written, schema, f"the table that stands for function '{reference}'", problems)
+        problems.raise_if_errors()
+        assert batch is not None
+        return batch.columns
 
     def _made(
         self, reference: str, names: Sequence[str], arguments: Sequence[pa.Array], results: pa.Array, role: Role
     ) -> Calls:
         at = self._calls[reference].node.location
         return Calls(reference, tuple(names), tuple(arguments), results, at, self._source.line(at.line), role)
-
-    def _checked(self, calls: Calls) -> Calls | None:
-        """The calls; None if they say two things of one, which is reported."""
-        try:
-            _ = calls.places
-        except PipelineError as error:
-            for problem in error.diagnostics:
-                self._diagnostics.error(problem.message, problem.location, hint=problem.hint)
-            return None
-        return calls
 
 
 def _form(node: _Rows) -> _Form:

@@ -259,8 +259,7 @@ class _Script:
         try:
             return recognise(plan)
         except PipelineError as error:
-            for one in error.diagnostics:
-                self._diagnostics.error(one.message, one.location, hint=one.hint)
+            self._diagnostics.errors_of(error)
         except UnsupportedPlanError as error:
             self._diagnostics.error(error.message, None, hint=error.hint)
         return None
