@@ -40,16 +40,7 @@ def canonical(text: str, *, allow_duplicates: bool = False) -> str:
     >>> canonical('{"b": [1.50, 1e3, -0.0], "a": null}')
     '{"a":null,"b":[1.5,1000.0,0]}'
     """
-
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs) and not allow_duplicates:
-            raise _NotJson("an object has a key twice")
-        return made
-
-    decoder = json.JSONDecoder(
-        parse_float=_fraction, parse_int=_integer, parse_constant=_refused, object_pairs_hook=members
-    )
+    decoder = _LENIENT if allow_duplicates else _STRICT
     begun = text.lstrip(_SPACES)
     try:
         value, end = decoder.raw_decode(begun)
@@ -83,6 +74,20 @@ def _double(digits: str) -> str:
 
 def _refused(name: str) -> Any:
     raise _NotJson(f"JSON has no {name}")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise _NotJson("an object has a key twice")
+    return made
+
+
+_LENIENT = json.JSONDecoder(parse_float=_fraction, parse_int=_integer, parse_constant=_refused)
+"""Of two members of one name in an object it takes the last."""
+_STRICT = json.JSONDecoder(
+    parse_float=_fraction, parse_int=_integer, parse_constant=_refused, object_pairs_hook=_members
+)
 
 
 def _parse_json(text: str, allow_duplicates: bool = False) -> str:
