@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from flowrun.connectors.registry import connector_names
 from tests.end_to_end.conftest import Command
+from tests.end_to_end.processes import wait_for
 from tests.end_to_end.running import PIPELINES, ROOT, SAMPLES, json_rows, written_files
 
 EXPLAINED = """\
@@ -197,7 +196,7 @@ def test_a_signal_stops_an_endless_pipeline_cleanly(tmp_path: Path, number: sign
     path = tmp_path / "endless.yaml"
     path.write_text(ENDLESS.replace("OUT", str(tmp_path / "out")))
     process = start("run", str(path))
-    wait_for(lambda: any((tmp_path / "out").rglob("*inprogress*")) if (tmp_path / "out").exists() else False)
+    wait_for(lambda: any((tmp_path / "out").rglob("*inprogress*")) if (tmp_path / "out").exists() else False, process)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
@@ -215,7 +214,7 @@ def test_a_second_signal_cancels_what_will_not_stop(tmp_path: Path) -> None:
         "sinks: {o: {from: a, connector: blackhole, rows-per-second: 1, parallelism: 2}}\n"
     )
     process = start("run", str(path), "--report", str(tmp_path / "never.json"))
-    wait_for(lambda: handles_sigterm(process.pid) and threads_of(process.pid) > 6)
+    wait_for(lambda: handles_sigterm(process.pid) and threads_of(process.pid) > 6, process)
     process.send_signal(signal.SIGINT)
     assert "stopping" in read_until(process, "stopping")
     process.send_signal(signal.SIGINT)
@@ -257,13 +256,3 @@ def threads_of(pid: int) -> int:
         if line.startswith("Threads:"):
             return int(line.split()[1])
     return 0
-
-
-def wait_for(condition: object, limit_s: float = 120) -> None:
-    """Wait for another process; its progress cannot be made to depend on a clock of ours."""
-    assert callable(condition)
-    deadline = time.monotonic() + limit_s
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "the other process did not get there"
-        pause.wait(0.02)

@@ -120,9 +120,8 @@ class AskedCatalogs:
                     return
                 try:
                     answer, kept = _said(tables, question), _KEPT_S
-                except (
-                    Exception
-                ):  # what is wrong is told by statements that need the catalog; here its last answer has to do
+                except Exception:
+                    # What is wrong is told by statements that need the catalog; here its last answer has to do.
                     before = self._known.get((catalog, question))
                     answer, kept = None if before is None else before.answer, _FAILED_S
                 with self._changed:
