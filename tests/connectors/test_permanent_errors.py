@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flowrun.errors import JobFailedError, SetupError
@@ -195,3 +199,24 @@ def test_a_lake_table_is_missing(tmp_path: Path) -> None:
         "catalog-table": "t",
     }
     check_at_once(failure(tmp_path, iceberg, NOWHERE), "no Iceberg table")
+
+
+@pytest.mark.parametrize("on_s3", [False, True])
+def test_a_file_is_damaged(s3: S3Server, tmp_path: Path, on_s3: bool) -> None:
+    """A store shows no object before it is complete; a file on a disk may still be written if it was just changed."""
+    whole = io.BytesIO()
+    pq.write_table(pa.table({"id": range(1000)}), whole)
+    content = whole.getvalue()[:-10]
+    file = tmp_path / "in" / "a.parquet"
+    path, more = str(file.parent), dict[str, str]()
+    if on_s3:
+        path = f"s3://{s3.create_bucket()}/in"
+        with s3.filesystem().open_output_stream(f"{path.removeprefix('s3://')}/a.parquet") as stream:
+            stream.write(content)
+        more = s3.options
+    file.parent.mkdir()
+    file.write_bytes(content)
+    os.utime(file, (1, 1))
+    message = failure(tmp_path, {"connector": "filesystem", "path": path, "format": "parquet", **more}, NOWHERE)
+    check_at_once(message, "in/a.parquet is no Parquet file or is truncated")
+    assert "not restarted: the same error would come again" in message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from flowrun.api.source import (
 )
 from flowrun.connectors.delta.log import AddedFile, changes_of, files_of, kept_rows, version_at
 from flowrun.connectors.delta.table import DeltaFolder, DeltaLocation, location_of
+from flowrun.connectors.formats.damage import DamagedInputError, unreadable
 from flowrun.connectors.formats.parquet_format import ParquetReader
 from flowrun.connectors.formats.parquet_statistics import column_may_match
 from flowrun.connectors.formats.text_values import parse_text
@@ -257,8 +259,8 @@ class _DeltaFileOpener:
         filters = tuple(f for f in self._source.filters if f.column not in values)
         reader = ParquetReader(ReadRequest(stored, declared, self._source.options, filters))
         kept = self._kept_rows(cast(int, at["version"]), path) if at["deletes"] else None
-        with self._folder.storage.open(path) as file:
-            firsts = [] if kept is None else _first_rows(file)
+        with self._folder.storage.open(path) as file, _damage_told():
+            firsts = [] if kept is None else _first_rows(file, path)
             for found in reader.read(file, path, cast(int, at["unit"]), cast(int, at["row"]), None, self._batch_rows):
                 rows = found.columns
                 if kept is not None:
@@ -283,9 +285,22 @@ class _DeltaFileOpener:
         return self._kept[version].get(path, pa.array([], pa.bool_()))
 
 
-def _first_rows(file: Any) -> list[int]:
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """If a file is damaged, the error says what helps a table of this kind."""
+    try:
+        yield
+    except DamagedInputError as error:
+        error.hint = "restore it from a copy, or restore an earlier version of the table"
+        raise
+
+
+def _first_rows(file: Any, path: str) -> list[int]:
     """The number of the first row of each row group, and behind them that of all rows."""
-    metadata = pq.ParquetFile(file).metadata
+    try:
+        metadata = pq.ParquetFile(file).metadata
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(f"{path} is no Parquet file or is truncated", error) from error
     counts = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     return [0, *np.cumsum(counts).tolist()]
 

@@ -20,6 +20,8 @@ from flowrun.connectors.filesystem.table_path import (
     list_files,
     open_error,
 )
+from flowrun.connectors.filesystem.unfinished import damage_of
+from flowrun.connectors.formats.damage import DamagedInputError
 from flowrun.errors import ConnectorError, StateError
 
 _log = logging.getLogger(__name__)
@@ -157,6 +159,8 @@ class FileEnumerator:
                     parts = used.create_reader(self._scan.request).parts(opened, file.path, size)
             except OSError as error:
                 raise open_error(file.path, error) from error
+            except DamagedInputError as error:
+                raise damage_of(filesystem, file.path, error) from error.__cause__
             for part in parts:
                 yield Split(
                     f"{file.path}@{part.first}", {"path": file.path, "unit": part.first, "row": 0, "stop": part.stop}

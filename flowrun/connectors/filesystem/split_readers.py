@@ -12,6 +12,8 @@ import pyarrow.fs as pafs
 from flowrun.api.format import BadRecord, FileReader, FileRows, Framer, RecordChunk, RecordDecoder
 from flowrun.api.source import JsonValue
 from flowrun.connectors.filesystem.table_path import compression_of, open_error
+from flowrun.connectors.filesystem.unfinished import damage_of
+from flowrun.connectors.formats.damage import REMEDY, DamagedInputError, is_damage
 from flowrun.connectors.formats.records import reject_nulls
 from flowrun.core.elements import RecordBatch
 from flowrun.core.schema import Schema
@@ -254,11 +256,12 @@ class RecordSplitReader:
         return view[: begin + int(read)]
 
     def _unreadable(self, error: OSError) -> ConnectorError:
-        if compression_of(self._path) is not None and not isinstance(error, FileNotFoundError | PermissionError):
-            return ConnectorError(
+        if compression_of(self._path) is not None and is_damage(error):
+            damage = DamagedInputError(
                 f"{self._path} cannot be decompressed after byte {self._base} of its content: {str(error).splitlines()[0]}",
-                hint="the file is truncated, or its ending names another compression",
+                hint=f"the file is truncated, or its ending names another compression: {REMEDY}",
             )
+            return damage_of(self._filesystem, self._path, damage)
         return open_error(self._path, error)
 
     def close(self) -> None:
@@ -309,6 +312,8 @@ class UnitSplitReader:
             run = next(self._runs, None)
         except OSError as error:
             raise open_error(self._path, error) from error
+        except DamagedInputError as error:
+            raise damage_of(self._filesystem, self._path, error) from error.__cause__
         if run is None:
             return None
         for name in self._required:

@@ -10,10 +10,10 @@ from typing import IO
 import pyarrow as pa
 
 from flowrun.api.format import FileFormat, FilePart, FileReader, FileRows, FileWriter, ReadRequest
+from flowrun.connectors.formats.damage import unreadable
 from flowrun.connectors.formats.file_columns import file_columns, parts_of, sliced
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
-from flowrun.errors import ConnectorError
 
 _OPTIONS = (
     Option(
@@ -52,7 +52,7 @@ class ArrowReader:
                 batch = opened.get_batch(unit)
                 batch.validate(full=True)  # nothing else stands between what a file says and memory
             except (pa.ArrowException, OSError) as error:
-                raise ConnectorError(f"{name}: batch {unit} cannot be read: {error}") from error
+                raise unreadable(f"{name}: batch {unit} cannot be read", error) from error
             yield from sliced(columns.fitted(batch, name), unit, row if unit == first else 0, batch_rows)
 
 
@@ -64,10 +64,7 @@ def _open(file: IO[bytes], name: str, wanted: list[int] | None) -> pa.ipc.Record
         _ = opened.schema.names  # which need not be UTF-8
         return opened
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ConnectorError(
-            f"{name} is no Arrow file or is truncated: {str(error).partition(chr(10))[0]}",
-            hint="check that the file was written to its end, and that `format` is right",
-        ) from error
+        raise unreadable(f"{name} is no Arrow file or is truncated", error) from error
 
 
 class ArrowFileWriter:

@@ -11,11 +11,12 @@ import pyarrow as pa
 from pyarrow import orc
 
 from flowrun.api.format import FileFormat, FilePart, FileReader, FileRows, FileWriter, ReadRequest
+from flowrun.connectors.formats.damage import unreadable
 from flowrun.connectors.formats.file_columns import file_columns, parts_of, sliced
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.errors import ConnectorError, OptionError
+from flowrun.errors import OptionError
 
 _OPTIONS = (
     Option(
@@ -59,7 +60,7 @@ class OrcReader:
                 batch = opened.read_stripe(stripe, columns=columns.leaves or _one_column(opened))
                 batch.validate(full=True)  # texts of damaged files need not be UTF-8
             except (pa.ArrowException, OSError) as error:
-                raise ConnectorError(f"{name}: stripe {stripe} cannot be read: {error}") from error
+                raise unreadable(f"{name}: stripe {stripe} cannot be read", error) from error
             yield from sliced(columns.fitted(batch, name), stripe, row if stripe == first else 0, batch_rows)
 
 
@@ -74,10 +75,7 @@ def _open(file: IO[bytes], name: str) -> orc.ORCFile:
         _ = opened.schema.names  # which need not be UTF-8
         return opened
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ConnectorError(
-            f"{name} is no ORC file or is truncated: {str(error).partition(chr(10))[0]}",
-            hint="check that the file was written to its end, and that `format` is right",
-        ) from error
+        raise unreadable(f"{name} is no ORC file or is truncated", error) from error
 
 
 class OrcFileWriter:

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flowrun.api.format import FileFormat, FilePart, FileReader, FileRows, FileWriter, ReadRequest
+from flowrun.connectors.formats.damage import unreadable
 from flowrun.connectors.formats.file_columns import FileColumns, file_columns
 from flowrun.connectors.formats.parquet_statistics import may_match
 from flowrun.connectors.formats.records import batch_of
 from flowrun.core.options import Option, Options, OptionType
 from flowrun.core.schema import Schema
-from flowrun.errors import ConnectorError, OptionError
+from flowrun.errors import OptionError
 
 _OPTIONS = (
     Option(
@@ -110,7 +111,7 @@ class ParquetReader:
                 use_threads=False,
             )
         except (pa.ArrowException, OSError) as error:
-            raise ConnectorError(f"{name}: row group {group} cannot be read: {error}") from error
+            raise unreadable(f"{name}: row group {group} cannot be read", error) from error
 
 
 class ParquetFileWriter:
@@ -164,10 +165,7 @@ def _open(file: IO[bytes], name: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file, pre_buffer=True)
     except (pa.ArrowException, OSError) as error:
-        raise ConnectorError(
-            f"{name} is no Parquet file or is truncated: {str(error).splitlines()[0]}",
-            hint="check that the file was written to its end, and that `format` is right",
-        ) from error
+        raise unreadable(f"{name} is no Parquet file or is truncated", error) from error
 
 
 def _check(_schema: Schema, options: Options) -> None:

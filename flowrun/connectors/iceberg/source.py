@@ -19,6 +19,7 @@ from flowrun.api.source import (
     split_list,
 )
 from flowrun.connectors.formats.arrow_fit import fit_column
+from flowrun.connectors.formats.damage import DamagedInputError, is_damage
 from flowrun.connectors.iceberg.catalog import first_line, library, may_pass
 from flowrun.connectors.iceberg.data_files import partition_record, partition_texts
 from flowrun.connectors.iceberg.filters import iceberg_filter
@@ -373,6 +374,13 @@ class _IcebergFileOpener:
         )
         try:
             yield from scan.to_record_batches([task])
+        except (pa.ArrowException, OSError) as error:
+            if not is_damage(error):
+                raise ConnectorError(
+                    f"{path} cannot be read: {first_line(error)}", retryable=may_pass(error)
+                ) from error
+            hint = "restore it from a copy, or roll the table back to an earlier snapshot"
+            raise DamagedInputError(f"{path} cannot be read: {first_line(error)}", hint=hint) from error
         except Exception as error:
             raise ConnectorError(f"{path} cannot be read: {first_line(error)}", retryable=may_pass(error)) from error
 

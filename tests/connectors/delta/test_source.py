@@ -236,3 +236,13 @@ def test_a_table_that_does_not_fit_is_one_clear_error(tmp_path: Path) -> None:
 def test_options_that_contradict_each_other(tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         source(tmp_path, **options)
+
+
+def test_a_damaged_file_is_told_once_and_for_all(tmp_path: Path) -> None:
+    add(tmp_path / "t", (1, "a"))
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(ConnectorError, match=rf"{file.name} is no Parquet file or is truncated") as raised:
+        read(source(tmp_path / "t"))
+    assert raised.value.retryable is False
+    assert "earlier version" in str(raised.value)

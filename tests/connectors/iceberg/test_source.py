@@ -287,3 +287,14 @@ def test_files_outside_of_the_table_are_read_if_a_snapshot_names_them(tmp_path: 
     altered = Split(split.split_id, {**split.position, "path": f"file://{tmp_path}/other.parquet"})
     with pytest.raises(ConnectorError, match=r"other.parquet is no file of snapshot"):
         SourceDrive(source(tmp_path, COLUMNS), restored=[altered]).run()
+
+
+def test_a_damaged_file_is_told_once_and_for_all(tmp_path: Path) -> None:
+    create(tmp_path, ARROW)
+    add(tmp_path, (1, "a"))
+    (file,) = (p for p in tmp_path.rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(ConnectorError, match=rf"{file.name} cannot be read") as raised:
+        read(source(tmp_path, COLUMNS))
+    assert raised.value.retryable is False
+    assert "earlier snapshot" in str(raised.value)

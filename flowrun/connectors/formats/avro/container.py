@@ -20,11 +20,12 @@ from flowrun.connectors.formats.avro.reading import AvroReader
 from flowrun.connectors.formats.avro.schema import AvroSchemaError, AvroType, parse_schema
 from flowrun.connectors.formats.avro.skipping import BrokenRecordError, Skip, read_long, skipper
 from flowrun.connectors.formats.avro.types import schema_text
+from flowrun.connectors.formats.damage import DamagedInputError
 from flowrun.connectors.formats.json_encoder import joined_bytes
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
-from flowrun.errors import ConnectorError, DataError
+from flowrun.errors import DataError
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -148,7 +149,7 @@ def _find_rows(block: _Block, name: str, skip: Skip, data: bytes, base: int, sta
         if position != stop:
             raise BrokenRecordError(f"{stop - position} bytes are left behind its {block.rows} records")
     except BrokenRecordError as error:
-        raise DataError(f"{name}: the block at byte {block.start} is damaged: {error}") from None
+        raise _damaged(name, block.start, f"is damaged: {error}") from None
 
 
 # ---- blocks and header
@@ -183,11 +184,8 @@ def _behind_marker(data: _Data, header: _Header, start: int) -> int:
     return data.size
 
 
-def _damaged(name: str, start: int, what: str) -> ConnectorError:
-    return ConnectorError(
-        f"{name}: the block at byte {start} {what}",
-        hint="the file is truncated or damaged: write it again, or leave it out",
-    )
+def _damaged(name: str, start: int, what: str) -> DamagedInputError:
+    return DamagedInputError(f"{name}: the block at byte {start} {what}")
 
 
 def _block(data: _Data, name: str, header: _Header, start: int) -> tuple[int, bytes, int]:
@@ -227,10 +225,7 @@ def _header(data: _Data, name: str) -> _Header:
             raise BrokenRecordError(f"it is compressed with '{codec}', expected {', '.join(_CODECS)}")
         schema = parse_schema(described.get("avro.schema", b"").decode())
     except (BrokenRecordError, AvroSchemaError, UnicodeDecodeError) as error:
-        raise ConnectorError(
-            f"{name} is no Avro file or is truncated: {error}",
-            hint="check that the file was written to its end, and that `format` is right",
-        ) from None
+        raise DamagedInputError(f"{name} is no Avro file or is truncated: {error}") from None
     return _Header(schema, codec, head[size - _SYNC_BYTES : size], size)
 
 
