@@ -144,8 +144,27 @@ JOIN pg_class c ON c.oid = t.relid WHERE c.relkind = 'r' ORDER BY c.oid
 """Of the table, or of each of its partitions: its name, which replica identity it has, and the columns of that."""
 
 
-def prepare(table: CapturedTable, wanted: Wanted) -> int:
+def lost_meanwhile(table: CapturedTable, remedy: str | None = None) -> str:
+    """What to do once the server has not told the changes of a table that was read: putting it right does not bring them back.
+
+    Args:
+        table: whose changes are lost.
+        remedy: what puts it right.
+    """
+    first = "put that right" if remedy is None else remedy
+    return (
+        f"changes since then are lost, so that going on would miss them: {first}; then SELECT pg_drop_replication_slot("
+        f"'{table.slot}'), and start the pipeline afresh, without the checkpoint"
+    )
+
+
+def prepare(table: CapturedTable, wanted: Wanted, *, goes_on: bool = False) -> int:
     """Check that the server can be read so, and make the publication if it is missing.
+
+    Args:
+        table: what is read.
+        wanted: of it.
+        goes_on: from a checkpoint: the publication must have been there all the time.
 
     Returns:
         The server's number of the table (oid).
@@ -165,7 +184,9 @@ def prepare(table: CapturedTable, wanted: Wanted) -> int:
         oid, kind = find_table(connection, table)
         _check_columns(connection, table, oid, wanted.columns)
         _check_identity(connection, table, oid, wanted.keys)
-        if not is_published(connection, table, wanted, is_partitioned=kind == "p"):
+        if goes_on:
+            check_still_published(connection, table, wanted, is_partitioned=kind == "p")
+        elif not is_published(connection, table, wanted, is_partitioned=kind == "p"):
             name = identifier(table.publication)
             connection.execute(
                 f"CREATE PUBLICATION {name} FOR TABLE {table.name} WITH (publish_via_partition_root = true)"
@@ -292,3 +313,18 @@ def is_published(connection: Any, table: CapturedTable, wanted: Wanted, *, is_pa
             hint="choose a publication with the whole table, or leave 'publication.name' out: flowrun makes one",
         )
     return True
+
+
+def check_still_published(connection: Any, table: CapturedTable, wanted: Wanted, *, is_partitioned: bool) -> None:
+    """Whether the publication of a table that was read is as it has to be. Raises ConnectorError if it is not."""
+    try:
+        is_there = is_published(connection, table, wanted, is_partitioned=is_partitioned)
+    except ConnectorError as error:
+        error.hint = lost_meanwhile(table, error.hint)
+        raise
+    if not is_there:
+        raise ConnectorError(
+            f"the publication '{table.publication}' on {table.server} was dropped",
+            retryable=False,
+            hint=lost_meanwhile(table),
+        )

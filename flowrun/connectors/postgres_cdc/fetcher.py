@@ -195,7 +195,7 @@ class CaptureFetcher:
         capture, position = self._capture, self._position
         columns = tuple(dict.fromkeys((*capture.schema.names, *capture.keys)))
         wanted = Wanted(columns, capture.keys, not capture.ignores_truncate)
-        oid = prepare(capture.table, wanted)
+        oid = prepare(capture.table, wanted, goes_on=position is not None)
         replication = ReplicationConnection(capture.table)
         opened.callback(replication.close)
         with ExitStack() as claimed:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from flowrun.connectors.jdbc.quoting import identifier
-from flowrun.connectors.postgres_cdc.database import CapturedTable, Wanted, find_table, is_published, session
+from flowrun.connectors.postgres_cdc.database import CapturedTable, Wanted, check_still_published, find_table, session
 from flowrun.connectors.postgres_cdc.log_places import parse_lsn
 from flowrun.errors import ConnectorError
 
-_AFRESH = "changes since then are lost: put that right, and start the pipeline afresh, without the checkpoint"
 _END_OF_LOG = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)::text
 """
@@ -90,12 +89,4 @@ class TableWatch:
                 hint="rename it back, or name it so in 'schema-name' and 'table-name'; then go on from the checkpoint",
             )
         _, kind = find_table(connection, table)
-        try:
-            is_there = is_published(connection, table, self._wanted, is_partitioned=kind == "p")
-        except ConnectorError as error:
-            error.hint = _AFRESH
-            raise
-        if not is_there:
-            raise ConnectorError(
-                f"the publication '{table.publication}' on {table.server} was dropped", retryable=False, hint=_AFRESH
-            )
+        check_still_published(connection, table, self._wanted, is_partitioned=kind == "p")

@@ -347,6 +347,34 @@ def test_a_table_whose_changes_are_not_told_any_more_is_an_error_behind_its_last
     assert len(job.rows) == 5000 or "PUBLICATION" in statement, "all changes before it are read"
 
 
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("ALTER PUBLICATION mine DROP TABLE t", "does not have the table"),
+        ("ALTER PUBLICATION mine SET (publish = 'insert')", "does not publish update and delete"),
+        ("DROP PUBLICATION mine", "was dropped"),
+    ],
+)
+def test_nothing_tempts_to_go_on_from_a_checkpoint_without_the_changes_since(
+    postgres: PostgresDatabase, reading: Callable[..., Reading], statement: str, told: str
+) -> None:
+    postgres.execute(f"{CREATE}; CREATE PUBLICATION mine FOR TABLE t; INSERT INTO t VALUES (1, 'a', 1)")
+    made = source(postgres, publication__name="mine")
+    job = reading(made)
+    job.until(lambda: 1 in job.rows and job.is_in_log())
+    kept = job.checkpoint()
+    job.close()
+    postgres.execute(f"{statement}; INSERT INTO t VALUES (2, 'b', 2)")
+    with pytest.raises(ConnectorError, match=told) as raised:
+        reading(made, kept).until(lambda: False)
+    assert raised.value.retryable is False
+    hint = raised.value.hint or ""
+    assert "lost" in hint
+    assert f"SELECT pg_drop_replication_slot('{made.capture.table.slot}')" in hint
+    assert hint.endswith("start the pipeline afresh, without the checkpoint")
+    assert postgres.execute("SELECT count(*) FROM pg_publication")[0][0] == int("DROP PUB" not in statement)
+
+
 def test_a_server_that_cannot_be_asked_about_its_tables_is_no_error(
     postgres_server: PostgresServer,
     postgres: PostgresDatabase,
