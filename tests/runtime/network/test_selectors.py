@@ -25,7 +25,7 @@ from flowrun.graph.partitioner import (
     RescalePartitioner,
     ShufflePartitioner,
 )
-from flowrun.runtime.network.selectors import create_selector, split_by_target, target_dtype
+from flowrun.runtime.network.selectors import APART_BYTES, create_selector, split_by_target, target_dtype
 from flowrun.state.key_groups import key_groups, subtask_of
 
 DEALING: list[Partitioner] = [
@@ -104,6 +104,22 @@ def test_a_batch_for_one_channel_is_not_copied() -> None:
     dealt = create_selector(KeyGroupPartitioner((0,)), 9, 0, 128).deal(batch)
     assert len(dealt) == 1
     assert dealt[0][1] is batch
+
+
+@pytest.mark.parametrize("channels", [2, 9])
+@pytest.mark.parametrize("rows", [1000, 200_000])
+def test_who_keeps_a_part_of_a_large_batch_keeps_no_rows_of_other_channels(rows: int, channels: int) -> None:
+    batch = RecordBatch(
+        pa.record_batch({"n": pa.array(range(rows)), "t": pa.array([f"text {i}" for i in range(rows)])})
+    )
+    targets = (np.arange(rows) % channels).astype(target_dtype(channels))
+    parts = split_by_target(batch, targets, channels)
+    assert [c for c, _ in parts] == list(range(channels))
+    for channel, part in parts:
+        assert part.columns.equals(batch.columns.take(pa.array(range(channel, rows, channels))))
+        if batch.nbytes >= APART_BYTES:
+            assert part.columns.get_total_buffer_size() < 1.2 * part.nbytes
+    assert (rows == 200_000) == (batch.nbytes >= APART_BYTES)
 
 
 @pytest.mark.parametrize(
