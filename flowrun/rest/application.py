@@ -32,8 +32,8 @@ from flowrun.rest.routes import ROUTES
 from flowrun.rest.security import CONNECTION, HEADERS, Shown, check_place, check_token
 from flowrun.rest.served import ServedJobs
 
-_THREADS = 8
-"""Requests that are answered at one time: an answer may wait for the job's process."""
+_THREADS = 64
+"""Requests that are answered at one time, as many as connections may be open: what waits for a process or a compiler holds up no other."""
 _MOST_SHARED = 256
 
 _log = logging.getLogger(__name__)
@@ -102,16 +102,19 @@ class Application:
         if route.takes is not None:
             call.body = body_of(await read_body(request, route.body_bytes), route.takes)
         shown.begin_answer()
-        data = await (self._make(route, call) if not route.shared_ms else self._share(route, call, str(request.url)))
+        if route.is_instant:
+            data = encoded(route, call)
+        else:
+            data = await (self._share(route, call, str(request.url)) if route.shared_ms else self._make(route, call))
         if route.method != "GET":  # who asks from now on sees what has changed
             self._shared.clear()
         return Response(data, route.status, HEADERS, route.media_type, BackgroundTask(_sent, call))
 
     async def _share(self, route: Route, call: Call, key: str) -> bytes:
-        """The answer that is young enough, or is being made; else a new one."""
+        """The answer that is young enough, or is being made, however long that takes; else a new one."""
         loop = asyncio.get_running_loop()
         shared = self._shared.get(key)
-        if shared is None or loop.time() > shared.until:
+        if shared is None or (shared.answer.done() and loop.time() > shared.until):
             made = asyncio.ensure_future(self._make(route, call))
             made.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may have left
             if len(self._shared) >= _MOST_SHARED:

@@ -26,7 +26,7 @@ class DispatcherJobs:
 
     def jobs(self) -> Sequence[ServedJob]:
         """See `ServedJobs`."""
-        return [_DispatcherJob(self.dispatcher, job.job_id) for job in self.dispatcher.list_jobs()]
+        return [_DispatcherJob(self.dispatcher, job_id) for job_id in self.dispatcher.job_ids()]
 
     def job(self, job_id: str) -> ServedJob | None:
         """See `ServedJobs`."""
@@ -51,10 +51,10 @@ class _DispatcherJob:
         """See `ServedJob`."""
         return cast(Mapping[str, Json], self.dispatcher.describe_job(self.job_id))
 
-    def details(self) -> JobDetails:
+    def details(self, *, within_ms: int | None = None) -> JobDetails:
         """See `ServedJob`."""
         try:
-            return self.dispatcher.job_details(self.job_id)
+            return self.dispatcher.job_details(self.job_id, within_ms)
         except StateError as error:
             raise _not_yet(error) from error
 

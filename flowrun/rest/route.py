@@ -85,6 +85,7 @@ class Route:
         shared_ms: how old an answer may be: all who ask within that time get the same bytes. 0: each has one of its own.
         media_type: of the answer; what is not JSON is answered as text.
         is_open: whether it is answered without a token, as it tells nothing of jobs.
+        is_instant: whether the answer waits for nothing, and so for no thread either.
     """
 
     method: str
@@ -100,6 +101,7 @@ class Route:
     shared_ms: int = 0
     media_type: str = "application/json"
     is_open: bool = False
+    is_instant: bool = False
 
     def match(self, path: str) -> dict[str, str] | None:
         """What varies in a path of this route, by name; None: it is another's.

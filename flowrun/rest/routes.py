@@ -115,8 +115,8 @@ def _metrics(call: Call) -> bytes:
     found: list[JobDetails | ListedJob] = []
     for job in call.jobs.jobs():
         try:
-            details = job.details()
-        except (ClusterError, StateError):  # it has not begun, or its process is being replaced
+            details = job.details(within_ms=_SCRAPED_JOB_MS)
+        except (ClusterError, StateError):  # it has not begun, or its process is being replaced, or hangs
             about = job.describe()
             found.append(ListedJob(str(about["job_id"]), str(about["name"]), str(about["state"])))
             continue
@@ -174,13 +174,15 @@ def _submit(call: Call) -> Submitted:
     return Submitted(call.jobs.submit(found.submission))
 
 
+_SCRAPED_JOB_MS = 2_000
+"""How long a job may take to tell its metrics: Prometheus waits ten seconds for those of all jobs."""
 _JOB = "/v1/jobs/{job_id}"
 _OF_A_JOB = (404, 503)
 _SHARED_MS = 500
 """Pages ask for these each second."""
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/healthz", "Whether the process answers.", _health, answers.Health, is_open=True),
+    Route("GET", "/healthz", "Whether the process answers.", _health, answers.Health, is_open=True, is_instant=True),
     Route("GET", "/readyz", "Whether a job runs, or none is there.", _ready, answers.Health, fails=(503,), is_open=True),
     Route(
         "GET", "/metrics", "All jobs, and this process, as Prometheus scrapes them.", _metrics, bytes,

@@ -27,7 +27,7 @@ class ServedJob(Protocol):
         """See `JobControl.describe`."""
         ...
 
-    def details(self) -> JobDetails:
+    def details(self, *, within_ms: int | None = None) -> JobDetails:
         """See `JobControl.details`."""
         ...
 

@@ -176,8 +176,12 @@ class JobControl:
             }
         return found
 
-    def details(self) -> JobDetails:
-        """The job at this moment in full, subtask by subtask."""
+    def details(self, *, within_ms: int | None = None) -> JobDetails:
+        """The job at this moment in full, subtask by subtask.
+
+        Args:
+            within_ms: how long another process may take to answer for a job. This one answers at once.
+        """
         details = self._job.details()
         with self._changed:
             now = self._clock.monotonic_ns()

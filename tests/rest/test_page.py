@@ -103,6 +103,24 @@ def test_lines_of_the_text_lead_to_vertices_and_back(browser: Browser, shop: Sho
     assert browser.problems() == []
 
 
+def test_the_numbers_of_several_vertices_of_one_line_cover_nothing_of_it(browser: Browser, tmp_path: Path) -> None:
+    lines = " ".join(line for line in SHOP.splitlines() if not line.startswith("--"))  # all in one line
+    with run_shown(tmp_path / "job", lines) as job:
+        for width in (1200, 400):
+            browser.open(job.address, width=width)
+            browser.see("shop revenue")
+            browser.wait("document.querySelectorAll('.marks .number').length > 2")
+            assert browser.run(COVERED) == []
+
+
+COVERED = """
+return [...document.querySelectorAll('.line')].filter((line) => {
+  const begins = line.querySelector('code').getBoundingClientRect().left;
+  return [...line.querySelectorAll('.marks .number')].some((mark) => mark.getBoundingClientRect().right > begins);
+}).map((line) => line.innerText);
+"""
+
+
 def test_the_last_rows_of_an_edge_are_shown_when_somebody_asks(browser: Browser, shop: ShownJob) -> None:
     browser.open(shop.address)
     browser.see("shop revenue")

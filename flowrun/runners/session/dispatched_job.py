@@ -36,6 +36,8 @@ class DispatchedJob:
     connection: RpcConnection | None = None
     orders: dict[str, str] = field(default_factory=dict)
     """Kind of each order that its present process has taken."""
+    told: JsonValue = None
+    """How its present process described it last."""
     description: JsonValue = None
     """The last one, once the job is over."""
     remains: JobRemains = NOTHING_REMAINS

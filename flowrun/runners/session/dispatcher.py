@@ -52,6 +52,8 @@ MOST_LOSSES = 5
 """Job manager processes of one job that may die one after the other, without a checkpoint between them."""
 ANSWER_MS = 10_000
 """How long a job manager process may take to answer: what it is asked for it only begins."""
+LIST_ANSWER_MS = 2_000
+"""The same where all jobs are listed: one that hangs does not hide the others."""
 PROCESS_START_MS = 30_000
 """How long an order waits for a job manager process that is being started."""
 
@@ -163,26 +165,35 @@ class Dispatcher:
             for j in jobs
         )  # fmt: skip
 
+    def job_ids(self) -> tuple[str, ...]:
+        """Ids of the jobs that `list_jobs` lists; no process is asked for it."""
+        with self._lock:
+            return tuple(self._jobs)
+
     def describe_job(self, job_id: str) -> JsonValue:
-        """A job as JSON; see `JobControl.describe`. Raises ClusterError: it is unknown."""
+        """A job as JSON, as it was if its process hangs; see `JobControl.describe`. Raises ClusterError: it is unknown."""
         job = self._job(job_id)
-        if not job.is_over and (manager := self._manager(job)) is not None:
+        if not job.is_over and (manager := self._manager(job, LIST_ANSWER_MS)) is not None:
             try:
-                described = manager.describe()
-            except (ClusterError, StateError):  # its process has just ended, or the job has not begun
-                described = None
-            if isinstance(described, dict):
+                job.told = manager.describe()
+            except StateError:  # it has not begun
+                job.told = None
+            except ClusterError:  # its process has just ended, or hangs
+                pass
+            if isinstance(described := job.told, dict):
                 told = described.get("waits_for")
                 waits_for = self._waits_for(job_id, None if told is None else str(told))
                 return {**described, "started_ms": job.started_ms, "waits_for": waits_for}
         last = job.description
         return {**last, "pid": job.pid} if isinstance(last, dict) else job.outline()  # its process may be gone since
 
-    def job_details(self, job_id: str) -> JobDetails:
-        """A job in full, now or at its end. Raises ClusterError: it is unknown, or its process cannot be reached."""
+    def job_details(self, job_id: str, within_ms: int | None = None) -> JobDetails:
+        """A job in full, now or at its end. Raises ClusterError: it is unknown, or its process cannot be reached, or not `within_ms`."""
         job = self._job(job_id)
         try:
-            details = job.last_details(self._clock.now_ms()) if job.is_over else self._running(job_id).details()
+            details = (
+                job.last_details(self._clock.now_ms()) if job.is_over else self._running(job_id, within_ms).details()
+            )
         except ClusterError:
             if not job.is_over:  # else its process has told how it ended, and is gone
                 raise
@@ -260,7 +271,7 @@ class Dispatcher:
             FencingError: another process has taken its place.
         """
         with self._present(process) as job:
-            job.connection = connection
+            job.connection, job.told = connection, None
         job.reachable.set()
         connection.on_close(lambda reason: self._lose(process, reason))
 
@@ -408,19 +419,20 @@ class Dispatcher:
             _log.warning("process %d of '%s' has not come: it is killed", job.pid, job.submission.name)
             self._processes.kill(str(process))
 
-    def _manager(self, job: DispatchedJob) -> JobManagerGateway | None:
+    def _manager(self, job: DispatchedJob, answer_ms: int = ANSWER_MS) -> JobManagerGateway | None:
         connection = job.connection
-        return None if connection is None else connection.gateway(JobManagerGateway, JOB_MANAGER, timeout_ms=ANSWER_MS)
+        return None if connection is None else connection.gateway(JobManagerGateway, JOB_MANAGER, timeout_ms=answer_ms)
 
-    def _running(self, job_id: str) -> JobManagerGateway:
-        """The job manager of a job, which may be on its way.
+    def _running(self, job_id: str, within_ms: int | None = None) -> JobManagerGateway:
+        """The job manager of a job, which may be on its way unless it has to answer within some time.
 
         Raises:
             ClusterError: the job is over, or its process does not come.
         """
         job = self._job(job_id)
-        job.reachable.wait(PROCESS_START_MS / 1000)
-        manager = self._manager(job)
+        if within_ms is None:
+            job.reachable.wait(PROCESS_START_MS / 1000)
+        manager = self._manager(job, ANSWER_MS if within_ms is None else within_ms)
         if job.is_over or manager is None:
             state = "is over" if job.is_over else "cannot be reached now"
             raise ClusterError(f"job {job_id} ('{job.submission.name}') {state}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from flowrun.errors import ClusterError, FencingError, StateError
-from flowrun.runners.control import Order
-from flowrun.runners.session.dispatcher import MOST_ENDED_JOBS, MOST_LOSSES, Dispatcher
+from flowrun.rest.dispatched import DispatcherJobs
+from flowrun.runners.control import Json, Order
+from flowrun.runners.session.dispatcher import LIST_ANSWER_MS, MOST_ENDED_JOBS, MOST_LOSSES, Dispatcher
 from flowrun.runners.session.job_store import JobStore
 from flowrun.runners.session.messages import JobProcess, JobSubmission
 from flowrun.runtime.cluster.job_files import job_files
@@ -32,9 +33,12 @@ class Connection:
 
     def __init__(self) -> None:
         self.is_gone = False
+        self.is_silent = False
+        self.asked: list[tuple[str, int]] = []
         self.waits_for: str | None = None
 
-    def gateway(self, *_: object, **__: object) -> Connection:
+    def gateway(self, *_: object, timeout_ms: int = 0) -> Connection:
+        self.timeout_ms = timeout_ms
         return self
 
     def on_close(self, listener: Callable[[str], None]) -> None:
@@ -50,13 +54,22 @@ class Connection:
             raise ClusterError("gone")
         return {"state": "pending", "order": order_id}
 
+    def _hear(self, what: str) -> None:
+        self.asked.append((what, self.timeout_ms))
+        if self.is_silent:
+            raise ClusterError("it did not answer")
+
     def describe(self) -> dict[str, object]:
+        self._hear("describe")
         return {"job_id": "of the process", "started_ms": 1, "rows_read": 7, "waits_for": self.waits_for}
 
     def details(self) -> JobDetails:
-        return JobDetails(self.watch().status, 1, 2, (), (), (), (), {})
+        self._hear("details")
+        status = JobStatus("of the process", "p", JobState.RUNNING, 1, 2, (), waits_for=self.waits_for)
+        return JobDetails(status, 1, 2, (), (), (), (), {})
 
     def watch(self) -> JobProgress:
+        self._hear("watch")
         return JobProgress(JobStatus("of the process", "p", JobState.RUNNING, 1, 2, (), waits_for=self.waits_for))
 
 
@@ -264,6 +277,36 @@ def test_a_process_that_hangs_or_does_not_come_is_killed_and_replaced_when_it_ha
     assert (world.killed, world.spawned) == ([silent, hung], [silent, hung]), (
         "two processes of a job never run at a time"
     )
+
+
+def test_a_process_that_hangs_is_not_waited_for_where_all_jobs_are_listed() -> None:
+    world = World()
+    job_id = world.submit()
+    connection = Connection()
+    world.dispatcher.attach(JobProcess(job_id, 1), connection)  # type: ignore[arg-type]
+    jobs = DispatcherJobs(world.dispatcher)
+    answered = _described(jobs)
+    connection.is_silent = True
+    assert _described(jobs) == answered, "what was known of it is told"
+    assert connection.asked == [("describe", LIST_ANSWER_MS)] * 2, "once for each list, and not for long"
+    connection.asked.clear()
+    (job,) = jobs.jobs()
+    with pytest.raises(ClusterError, match="did not answer"):
+        job.details(within_ms=7)
+    assert connection.asked == [("details", 7)]
+
+
+def test_a_process_that_is_on_its_way_is_not_waited_for_where_all_jobs_are_listed() -> None:
+    world = World()
+    world.submit()
+    (job,) = DispatcherJobs(world.dispatcher).jobs()
+    assert job.describe()["state"] == "created"
+    with pytest.raises(ClusterError, match="cannot be reached now"):
+        job.details(within_ms=1)
+
+
+def _described(jobs: DispatcherJobs) -> list[Mapping[str, Json]]:
+    return [job.describe() for job in jobs.jobs()]
 
 
 @pytest.mark.parametrize("is_closing", [True, False])
