@@ -71,6 +71,7 @@ _MEASURES = ("metric.", "metrics.")
 _CLASSES = re.compile(
     r"(?:interceptor\.classes|config\.providers|sasl\.login\.class|.*\.callback\.handler\.class|.*\.factory\.class)"
 )
+_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::[0-9]{1,5})?")
 _JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _CUT_OFF = re.compile(r"disconnected|timed out|transport failure|connection", re.IGNORECASE)
 """Words of an error of a login that ended as its connection did."""
@@ -269,7 +270,18 @@ def cluster_of(options: Options) -> KafkaCluster:
         elif name not in _WITHOUT_MEANING and not name.startswith(_MEASURES):
             found[_RENAMED.get(name, name)] = value
     if not found.get("bootstrap.servers", "").strip():
-        raise OptionError("properties.bootstrap.servers", "kafka: 'properties.bootstrap.servers' is empty")
+        raise OptionError(
+            "properties.bootstrap.servers",
+            "kafka: 'properties.bootstrap.servers' is empty",
+            hint="host:port, several are separated by ','",
+        )
+    for address in found["bootstrap.servers"].split(","):
+        if address.strip() and not _ADDRESS.fullmatch(address.strip()):
+            raise OptionError(
+                "properties.bootstrap.servers",
+                f"kafka: '{address.strip()}' is no address of a broker",
+                hint="host:port, several are separated by ','",
+            )
     return KafkaCluster(found)
 
 

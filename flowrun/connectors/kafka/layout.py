@@ -58,20 +58,27 @@ def layout_of(table: TableDefinition, physical: Schema, *, upsert: bool) -> Mess
     """
     options = table.options
     if table.format is None:
-        raise OptionError("format", f"table '{table.name}' needs a format", hint="for example 'value.format' = 'json'")
+        raise OptionError("format", "a format is needed", hint="for example 'value.format' = 'json'")
+    other = options.get("value.format")
+    if other is not None and other != table.format:
+        raise OptionError(
+            "value.format",
+            f"'format' = '{table.format}' and 'value.format' = '{other}' contradict each other",
+            hint="leave one of them out",
+        )
     key_format = options.get("key.format")
     prefix = str(options.get("key.fields-prefix") or "")
     if upsert and not table.primary_key:
         raise OptionError(
             "connector",
-            f"upsert-kafka: table '{table.name}' needs a PRIMARY KEY, which is the key of its messages",
+            "upsert-kafka needs a PRIMARY KEY, which is the key of the table's messages",
             hint="PRIMARY KEY (id) NOT ENFORCED",
         )
     names = table.primary_key if upsert else _key_fields(table, physical)
     if names and key_format is None:
         raise OptionError(
             "key.format",
-            f"table '{table.name}' needs 'key.format', as it has columns in the key",
+            "the columns in the key need 'key.format'",
             hint="'key.format' = 'json'",
         )
     if key_format is not None and not names:
@@ -93,7 +100,7 @@ def layout_of(table: TableDefinition, physical: Schema, *, upsert: bool) -> Mess
     if not physical.names:
         raise OptionError(
             "connector",
-            f"table '{table.name}' has no column but metadata: nothing is left for the value",
+            "there is no column but metadata: nothing is left for the value",
             hint="declare a column that is in the messages",
         )
     in_value = [n for n in physical.names if not (without_key and n in names)]

@@ -33,6 +33,7 @@ from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer, listed, members, optional, text
 from flowrun.errors import OptionError
 
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _POSITION = members({"topic": text, "partition": integer(), "offset": integer(), "stop": optional(integer())})
 _KNOWN = members({"topic": text, "partition": integer()})
 
@@ -138,14 +139,23 @@ def topics_of(table: TableDefinition) -> tuple[tuple[str, ...], str | None]:
     """(names of topics, a pattern for names), one of which is given.
 
     Raises:
-        OptionError: none or both are, or the pattern is none.
+        OptionError: none or both are, or a name or the pattern is none.
     """
     names = tuple(n.strip() for n in str(table.options.get("topic") or "").split(";") if n.strip())
     pattern = table.options.get("topic-pattern")
     if names and pattern is not None:
         raise OptionError("topic-pattern", "'topic' and 'topic-pattern' cannot both be given")
     if not names and pattern is None:
-        raise OptionError("topic", f"table '{table.name}' needs 'topic' or 'topic-pattern'")
+        raise OptionError(
+            "topic", "'topic' or 'topic-pattern' is needed", hint="'topic' = 'orders'; several are separated by ';'"
+        )
+    wrong = [name for name in names if not _TOPIC_NAME.fullmatch(name) or name in (".", "..")]
+    if wrong:
+        raise OptionError(
+            "topic",
+            f"'{wrong[0]}' is no name of a topic",
+            hint="names have up to 249 letters of ASCII, digits, '.', '_' and '-'; several are separated by ';'",
+        )
     try:
         re.compile(str(pattern or ""))
     except re.error as error:

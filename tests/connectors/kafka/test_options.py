@@ -15,6 +15,8 @@ from flowrun.core.options import Options
 from flowrun.core.schema import Schema
 from flowrun.errors import OptionError
 from flowrun.masking import masked
+from flowrun.plan.nodes import TableReference
+from flowrun.plan.tables import create_source
 from tests.connectors.kafka.tables import source
 
 ROWS = Schema.of(k_id=t.BIGINT, name=t.STRING)
@@ -40,7 +42,7 @@ def test_a_table_reads_all_of_a_topic() -> None:
     ("options", "message"),
     [
         ({}, "needs a group: 'properties.group.id'"),
-        ({"topic": None, **EARLIEST}, "needs 'topic' or 'topic-pattern'"),
+        ({"topic": None, **EARLIEST}, "'topic' or 'topic-pattern' is needed"),
         ({"topic-pattern": "a", **EARLIEST}, "cannot both be given"),
         ({"topic": None, "topic-pattern": "(", **EARLIEST}, "no regular expression"),
         ({"scan.startup.mode": "timestamp"}, "needs 'scan.startup.timestamp-millis'"),
@@ -56,7 +58,7 @@ def test_a_table_reads_all_of_a_topic() -> None:
         ({"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": " "}, "expects partition:0,offset:42"),
         ({**EARLIEST, "properties.sasl.jaas.config": "x required;"}, "no username and password"),
         ({**EARLIEST, "key.format": "json"}, "no column is in the key"),
-        ({**EARLIEST, "key.fields": "k_id"}, "needs 'key.format'"),
+        ({**EARLIEST, "key.fields": "k_id"}, "need 'key.format'"),
         ({**KEYED, "key.fields": "kid"}, "no column of t"),
         ({**KEYED, "key.fields-prefix": "k_"}, "cannot be in the value, too"),
         ({**KEYED, "key.fields-prefix": "x_"}, "does not begin with"),
@@ -65,6 +67,11 @@ def test_a_table_reads_all_of_a_topic() -> None:
         ({**KEYED, "key.format": "parquet"}, "one of whole files"),
         ({**KEYED, "key.json.nothing": "1"}, "has no option 'key.json.nothing'"),
         ({**EARLIEST, "format.on-error": "dead-letter"}, "needs format.dead-letter.path"),
+        ({**EARLIEST, "topic": "a b/ü"}, "'a b/ü' is no name of a topic"),
+        ({**EARLIEST, "topic": "a;" + "b" * 250}, "'b+' is no name of a topic"),
+        ({**EARLIEST, "topic": ".."}, "'..' is no name of a topic"),
+        ({**EARLIEST, "properties.bootstrap.servers": "b:1, host:nine"}, "'host:nine' is no address of a broker"),
+        ({**EARLIEST, "properties.bootstrap.servers": "http://b:1/x"}, "'http://b:1/x' is no address of a broker"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> None:
@@ -72,10 +79,25 @@ def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> Non
         source(ROWS, options)
 
 
+@pytest.mark.parametrize(
+    "address", ["b", "b:1", "b:1,c:2 ,", "127.0.0.1:9092", "[::1]:9092", "SASL_SSL://b.example.com:9093"]
+)
+def test_addresses_of_brokers_have_every_form_that_clients_know(address: str) -> None:
+    assert source(ROWS, {**EARLIEST, "properties.bootstrap.servers": address}).scan.topics
+
+
 @pytest.mark.parametrize(("given", "ms"), [("60000", 60_000), (60_000, 60_000), ("1 min", 60_000), ("0", None)])
 def test_a_duration_without_a_unit_is_milliseconds_as_in_flink(given: object, ms: int | None) -> None:
     made = source(ROWS, {**EARLIEST, "scan.topic-partition-discovery.interval": given})
     assert made.scan.discovery_interval_ms == ms
+
+
+def test_a_value_has_one_format() -> None:
+    given = {"properties.bootstrap.servers": "b:1", "topic": "t", **EARLIEST, "value.format": "csv"}
+    assert create_source(TableReference("t", "kafka", given, "csv"), ROWS)
+    with pytest.raises(OptionError, match=r"'value.format' = 'csv' contradict each other") as raised:
+        create_source(TableReference("t", "kafka", given, "json"), ROWS)
+    assert raised.value.hint == "leave one of them out"
 
 
 @pytest.mark.parametrize("format", ["jsn", "parquet", "debezium-json"])
