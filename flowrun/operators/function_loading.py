@@ -94,6 +94,8 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
     _imported.add(module_name)
     saved, before = list(sys.path), set(sys.modules)
     sys.path[:0] = folders
+    # Byte code is valid as long as its file has the same size and second of change: who corrects a digit at once would get the old one.
+    writes_no_byte_code, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -116,6 +118,7 @@ def _import(module_name: str, reference: str, search_path: Sequence[str]) -> Mod
             else f"a module of functions must import without side effects; test it with: python -c 'import {module_name}'",
         ) from error
     finally:
+        sys.dont_write_bytecode = writes_no_byte_code
         sys.path[:] = saved
         _loaded_from_search_path.update(
             name for name in sys.modules.keys() - before if "." not in name and is_from(sys.modules[name], folders)
