@@ -1,6 +1,7 @@
 """What holds for all tests, and what each of them may ask for: the servers and Spark, of which a process starts one of each at most."""
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,10 @@ __all__ = [
     "schema_registry",
     "spark",
 ]
+
+# Tests start hundreds of processes, each of which would compile what it imports for 0.6 s: byte code is kept, also where it is not usually.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples on every run, so that a red build is a changed program; `make soak` looks for new ones.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
