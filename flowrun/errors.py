@@ -145,8 +145,9 @@ class Diagnostic:
         place = f"{self.location}: " if self.location else ""
         lines = [f"{place}{self.severity.value}: {self.message}"]
         if self.location is not None and self.source_line is not None:
-            shown, before = _stretch_around(self.source_line.replace("\t", " "), self.location)
-            width = max(1, min(self.location.length, len(shown) - before))
+            line, start, length = _masked_mark(self.source_line.replace("\t", " "), self.location)
+            shown, before = _stretch_around(line, start)
+            width = max(1, min(length, len(shown) - before))
             lines += [f"    {shown}", "    " + " " * before + "^" * width]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
@@ -157,9 +158,18 @@ _LONGEST_SHOWN = 200
 """Of a longer line of the user's text only the stretch around the marked place is shown."""
 
 
-def _stretch_around(line: str, location: Location) -> tuple[str, int]:
+def _masked_mark(line: str, location: Location) -> tuple[str, int, int]:
+    """(the line without secrets, code points before the mark, its length). What is cut off later cannot leave a part of a secret."""
+    start = location.column - 1
+    stop = start + location.length
+    whole, before, marked = masked(line), masked(line[:start]), masked(line[start:stop])
+    if before + marked + masked(line[stop:]) != whole:  # an edge of the mark is in a secret
+        before = before[: max(0, len(whole) - 1)]
+    return whole, len(before), len(marked)
+
+
+def _stretch_around(line: str, before: int) -> tuple[str, int]:
     """(the line, or of a very long one what stands around the place, with … where it is cut; code points before the mark)."""
-    before = location.column - 1
     if len(line) <= _LONGEST_SHOWN:
         return line, before
     first = max(0, min(before - _LONGEST_SHOWN // 4, len(line) - _LONGEST_SHOWN))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from flowrun import errors
 from flowrun.errors import Diagnostic, FlowrunError, Location
 from flowrun.frontend.sql.spans import SeveralErrors
+from flowrun.masking import forget_secrets, learn_secret
 
 PLACE = Location("p.yaml", 3, 7, 2)
 EXAMPLES = [
@@ -116,3 +118,32 @@ def test_another_process_reads_it() -> None:
     told = pickle.dumps(errors.PipelineError.of("wrong", "h", PLACE))
     ended = subprocess.run([sys.executable, "-c", program], input=told, capture_output=True, check=True)
     assert ended.stdout.decode().split() == ["PipelineError", "p.yaml:3:7"]
+
+
+@pytest.fixture
+def secret() -> Iterator[str]:
+    learn_secret("correct horse battery")
+    yield "correct horse battery"
+    forget_secrets()
+
+
+def marked(line: str, column: int, length: int = 1) -> list[str]:
+    """The line of a problem as it is shown, and what is marked of it."""
+    _, shown, mark = Diagnostic("wrong", Location("p.sql", 1, column, length), line).render().splitlines()
+    return [shown.strip(), shown[mark.index("^") : mark.rindex("^") + 1]]
+
+
+@pytest.mark.parametrize("before", range(120, 220, 7))
+def test_no_part_of_a_secret_is_shown_where_a_long_line_is_cut(secret: str, before: int) -> None:
+    head, tail = "x" * before, "y" * before
+    for line, at in ((f"{head}'{secret}'{'y' * 200}", 0), (f"{'x' * 200}'{secret}'{tail}Z", -1)):
+        shown, mark = marked(line, at % len(line) + 1)
+        assert mark == line[at]
+        assert not [part for part in ("co", "orrect", "horse", "battery", "ry'") if part in shown]
+
+
+def test_what_is_marked_stays_marked_behind_a_secret(secret: str) -> None:
+    line = f"'password' = '{secret}', 'port' = 'x'"
+    assert marked(line, line.index("'port'") + 1, 6) == ["'password' = '***', 'port' = 'x'", "'port'"]
+    assert marked(line, line.index(secret), len(secret) + 2) == ["'password' = '***', 'port' = 'x'", "'***'"]
+    assert marked(line, line.index("horse") + 1, 3)[0] == "'password' = '***', 'port' = 'x'"
