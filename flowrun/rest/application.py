@@ -15,7 +15,7 @@ from functools import partial
 from starlette.background import BackgroundTask
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route as Path
 from starlette.routing import Router
@@ -29,7 +29,7 @@ from flowrun.rest.page_files import PageFile, page_files
 from flowrun.rest.refusals import Refused, refused
 from flowrun.rest.route import Call, Route
 from flowrun.rest.routes import ROUTES
-from flowrun.rest.security import CONNECTION, HEADERS, Shown, check_place, check_token
+from flowrun.rest.security import CONNECTION, HEADERS, Shown, check_head, check_place, check_token
 from flowrun.rest.served import ServedJobs
 
 _THREADS = 64
@@ -78,10 +78,13 @@ class Application:
         scope["app"] = self  # Starlette raises what it refuses then
         headers = Headers(scope=scope)
         try:
+            check_head(scope)
             check_place(headers, shown.door)
             if scope["path"] not in self._open_paths:
                 check_token(headers, shown)
             await self._router(scope, receive, send)
+            return
+        except ClientDisconnect:  # in the middle of a body: there is nobody to be answered
             return
         except Refused as refusal:
             response = _failed(refusal)

@@ -20,12 +20,10 @@ from uvicorn.server import ServerState
 from flowrun.core.record import record
 from flowrun.rest.application import Application
 from flowrun.rest.doors import Door
-from flowrun.rest.security import CONNECTION, Shown
+from flowrun.rest.security import CONNECTION, MOST_HEAD_BYTES, Shown
 from flowrun.rest.served import ServedJobs
 
 MOST_CONNECTIONS = 64
-MOST_HEAD_BYTES = 16_384
-"""Of the line and the headers of a request."""
 REQUEST_S = 10.0
 """How long a request may take to come."""
 ANSWER_S = 60.0

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from flowrun.core.record import record
 from flowrun.rest.doors import Door
 from flowrun.rest.refusals import Refused
 
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+MOST_HEAD_BYTES = 16_384
+"""Of the path and the headers of a request."""
 CONNECTION = "flowrun"
 """Under which the state of a request has its `Shown`."""
 
@@ -37,6 +43,18 @@ class Shown:
     door: Door
     trusted: bool = False
     begin_answer: Callable[[], None] = lambda: None
+
+
+def check_head(scope: Scope) -> None:
+    """Pass if the head of a request is small enough: the parser refuses only a large one that comes in pieces.
+
+    Raises:
+        Refused: it is not.
+    """
+    around = 4  # `: ` and the end of the line
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    if size + sum(len(name) + len(value) + around for name, value in scope["headers"]) > MOST_HEAD_BYTES:
+        raise Refused(400, "the head is too large", f"path and headers have at most {MOST_HEAD_BYTES} bytes")
 
 
 def check_place(headers: Mapping[str, str], door: Door) -> None:

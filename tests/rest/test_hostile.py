@@ -165,6 +165,19 @@ def test_a_huge_body_is_refused_by_a_clear_answer(endpoint: JobEndpoint, job: Fa
     assert job.asked == []
 
 
+def test_who_leaves_in_the_middle_of_a_body_is_no_event_of_the_job(
+    endpoint: JobEndpoint, job: FakeJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    for method, path in (("POST", f"/v1/jobs/{endpoint.entry.job_id}/orders"), ("POST", "/v1/validate")):
+        with opened(endpoint) as connection:
+            lines = ("Content-Type: application/json", "Content-Length: 9")
+            connection.sendall(head(endpoint, path, *lines, method=method) + b"{")
+            connection.shutdown(socket.SHUT_WR)
+            assert is_dropped(connection)
+    assert get(endpoint, "/healthz")[0].status == 200
+    assert (caplog.records, job.asked) == ([], [])
+
+
 def test_a_body_without_a_token_is_not_waited_for(endpoint: JobEndpoint) -> None:
     with opened(endpoint) as connection:
         request = head(endpoint, "/v1/jobs", "Content-Length: 1000000", method="POST")
@@ -193,6 +206,16 @@ def test_smuggled_and_broken_heads_get_one_clear_answer(endpoint: JobEndpoint, j
         assert json.loads(body)["error"]
         assert is_dropped(connection)
     assert job.asked == []
+
+
+@pytest.mark.parametrize("line", ["X: " + "y" * 17_000, "\r\n".join(f"X{i}: y" for i in range(5_000))])
+def test_a_head_that_is_too_large_is_refused_even_if_it_comes_at_once(endpoint: JobEndpoint, line: str) -> None:
+    with opened(endpoint) as connection:
+        connection.sendall(head(endpoint, "/healthz", line))
+        status, body = answer(connection)
+        assert status.split()[1] == b"400"
+        assert "head is too large" in json.loads(body)["error"]
+        assert is_dropped(connection)
 
 
 @pytest.mark.parametrize(
