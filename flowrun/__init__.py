@@ -19,3 +19,8 @@ def __getattr__(name: str) -> object:
     if name in _FOR_USERS:
         return getattr(import_module(_FOR_USERS[name]), name)
     raise AttributeError(f"module 'flowrun' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """What notebooks and shells propose behind `flowrun.`: these names, imported or not."""
+    return sorted(__all__)

@@ -174,6 +174,8 @@ def _stretch_around(line: str, before: int) -> tuple[str, int]:
         return line, before
     first = max(0, min(before - _LONGEST_SHOWN // 4, len(line) - _LONGEST_SHOWN))
     last = min(len(line), first + _LONGEST_SHOWN)
+    if first:  # a shell has blanks in the place of statements before
+        first = before - len(line[first:before].lstrip())
     head, tail = "… " if first else "", " …" if last < len(line) else ""
     return head + line[first:last] + tail, len(head) + before - first
 

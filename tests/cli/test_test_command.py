@@ -538,6 +538,29 @@ tests:
     assert "! 5 ELSE of (amount > 10) never taken" in lines
 
 
+def test_a_step_that_shares_its_operator_with_the_next_one_is_reached(tell: Tell) -> None:
+    pipeline = """
+sources:
+  orders: {connector: datagen, schema: {id: BIGINT, amount: INT, ts: TIMESTAMP(3)}, watermark: {column: ts}}
+steps:
+  large: {from: orders, filter: amount > 10, select: [id, "amount * 2 AS twice", ts]}
+  totals: {from: large, key_by: id, window: {type: tumbling, size: 1m}, aggregate: SUM(CASE WHEN twice > 40 THEN 1 ELSE 0 END) AS n}
+sinks:
+  totals: {from: totals, connector: blackhole}
+"""
+    story = """
+pipeline: p.yaml
+tests:
+  - name: large ones
+    given: {orders: [{id: 1, amount: 11, ts: 2024-03-01}, {id: 1, amount: 1, ts: 2024-03-01}, {id: 1, amount: 30, ts: 2024-03-01}]}
+    expect: {totals: [{id: 1, n: 1}]}
+"""
+    result = tell(story, pipeline, "p.yaml", "--coverage")
+    assert result.code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.output.splitlines()]
+    assert "5 large 3 rows in, 2 out" in lines, lines
+
+
 def test_the_tests_of_the_example_pipelines_pass(flowrun: Command) -> None:
     outcome = flowrun("test", Path(__file__).parents[2] / "pipelines")
     assert outcome.code == 0, outcome.out

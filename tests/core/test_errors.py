@@ -147,3 +147,10 @@ def test_what_is_marked_stays_marked_behind_a_secret(secret: str) -> None:
     assert marked(line, line.index("'port'") + 1, 6) == ["'password' = '***', 'port' = 'x'", "'port'"]
     assert marked(line, line.index(secret), len(secret) + 2) == ["'password' = '***', 'port' = 'x'", "'***'"]
     assert marked(line, line.index("horse") + 1, 3)[0] == "'password' = '***', 'port' = 'x'"
+
+
+def test_of_a_long_line_no_blanks_are_shown_before_the_place() -> None:
+    """A shell has blanks in the place of the statements before the one that is wrong."""
+    line = " " * 400 + "SELECT nope FROM orders"
+    shown = Diagnostic("no column", Location("stdin.sql", 1, 408, 4), line).render().splitlines()
+    assert shown[1:] == ["    … SELECT nope FROM orders", "             ^^^^"]

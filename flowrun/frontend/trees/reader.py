@@ -34,6 +34,8 @@ _HINTS = (
     ("unexpected end of stream", "close the quote"),
 )
 
+_CLOSING = {"[": "]", "{": "}"}
+
 
 class _Mark(Protocol):
     """A place as PyYAML gives it."""
@@ -48,13 +50,21 @@ class _StopReadingError(Exception):
 def read_yaml(source: SourceText, diagnostics: Diagnostics) -> YamlNode | None:
     """The tree of the text's only document; None if there is none or it could not be read, which `diagnostics` then says."""
     diagnostics.add_source(source)
+    composer = _Composer(source, diagnostics)
     try:
-        return _Composer(source, diagnostics).compose()
+        return composer.compose()
     except _StopReadingError:
         return None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "this is not YAML"
+        opened = composer.open_bracket() if "<stream end>" in problem else None
+        if opened is not None:
+            bracket, place = opened
+            closing = _CLOSING[bracket]
+            hint = f"write '{closing}' behind its last entry"
+            diagnostics.error(f"YAML syntax: this '{bracket}' is never closed", place, hint=hint)
+            return None
         context = f" {error.context}" if error.context else ""
         at = source.locate(mark.index) if mark is not None else None
         diagnostics.error(f"YAML syntax{context}: {problem}", at, hint=_hint_for(problem))
@@ -88,6 +98,16 @@ class _Composer:
         self._stack: list[_Collection] = []
         self._root: YamlNode | None = None
         self._documents = 0
+
+    def open_bracket(self) -> tuple[str, Location] | None:
+        """The innermost bracket that is open where reading has stopped, with its place."""
+        for collection in reversed(self._stack):
+            mark = collection.start.start_mark
+            if collection.start.flow_style and mark is not None:
+                # an anchor or a tag stands before its bracket
+                index = next(i for i in range(mark.index, len(self._source.text)) if self._source.text[i] in _CLOSING)
+                return self._source.text[index], self._source.locate(index)
+        return None
 
     def compose(self) -> YamlNode | None:
         """Run through all events."""

@@ -167,4 +167,5 @@ def _rows(rows: Mapping[str, tuple[int, int]], name: str) -> tuple[int, int]:
     for prefix, pick in (("", 0), ("Source: ", 1), ("Sink: ", 0)):
         if (found := rows.get(prefix + name)) is not None:
             return found[pick], found[1]
-    return 0, 0
+    # one operator may do several steps: their names are joined by commas
+    return next((counts for joined, counts in rows.items() if name in joined.split(", ")), (0, 0))

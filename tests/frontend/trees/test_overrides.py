@@ -77,7 +77,7 @@ def test_later_overrides_win() -> None:
         ("a..b=1", "is not of the form path=value", 1),
         ("settings.parallelism.x=1", "goes through '2', which has no keys", 1),
         ("steps.all.union.7=x", "'7' in 'steps.all.union.7' is no position of this list", 1),
-        ("name=[1, 2", "expected ',' or ']'", 11),
+        ("name=[1, 2", "this '[' is never closed", 6),
     ],
 )
 def test_what_cannot_be_set_is_reported_in_the_override(assignment: str, message: str, column: int) -> None:

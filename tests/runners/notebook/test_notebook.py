@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -343,3 +344,9 @@ def test_the_rows_of_the_last_query_are_given_also_before_an_insert() -> None:
     )
     assert result is not None
     assert result.rows() == [(1,)]
+
+
+def test_names_are_proposed_before_they_are_imported() -> None:
+    asked = "import flowrun; print(*dir(flowrun))"
+    shown = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True).stdout
+    assert {"pipeline", "sql", "table", "udf"} <= set(shown.split())
