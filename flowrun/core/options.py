@@ -174,6 +174,9 @@ def parse_options(
                 OptionError(key, f"{owner} has no option '{key}'", hint=did_you_mean(key, [o.name for o in options]))
             )
             continue
+        if option.required and isinstance(raw, str) and not raw.strip():
+            errors.append(OptionError(key, f"option '{key}' is empty", hint=option.doc))
+            continue
         try:
             values[key] = option.parse(raw)
         except OptionError as error:

@@ -677,7 +677,9 @@ tests:
 
 def test_secrets_stay_hidden_in_what_differs(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "correct horse battery")
-    pipeline = TOTALS.replace("'topic' = 'orders'", "'topic' = 'orders', 'properties.client.id' = '${secret:env:SHOP_PASSWORD}'")
+    pipeline = TOTALS.replace(
+        "'topic' = 'orders'", "'topic' = 'orders', 'properties.client.id' = '${secret:env:SHOP_PASSWORD}'"
+    )
     story = (
         HEAD
         + """

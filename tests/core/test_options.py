@@ -48,6 +48,18 @@ def test_all_problems_are_reported_at_once_with_the_nearest_names() -> None:
     assert "needs option 'path'" in found["path"]
 
 
+@pytest.mark.parametrize("value", ["", "  "])
+def test_what_is_needed_is_not_empty(value: str) -> None:
+    known = (
+        Option("path", OptionType.STRING, "Folder of the table.", required=True),
+        Option("more", OptionType.STRING, "M."),
+    )
+    _, errors = parse_options(known, {"path": value, "more": value}, "connector 'x'")
+    assert [(e.option, e.message, e.hint) for e in errors] == [
+        ("path", "option 'path' is empty", "Folder of the table.")
+    ]
+
+
 def test_errors_of_a_pattern_option_name_the_key_as_given() -> None:
     pattern = (Option("fields.#.min", OptionType.INT, "Least."),)
     _, errors = parse_options(pattern, {"fields.a.min": "x"}, "connector 'datagen'")

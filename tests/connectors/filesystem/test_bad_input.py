@@ -11,6 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from flowrun.connectors.filesystem import CONNECTOR
+from flowrun.connectors.filesystem.table_path import location_of
+from flowrun.core.options import parse_options
 from flowrun.core.schema import Field, Schema
 from flowrun.core.types import BIGINT, DATE, STRING, decimal
 from flowrun.errors import ConnectorError, DataError, OptionError
@@ -203,7 +206,9 @@ def test_a_path_that_vanishes_before_the_start_is_an_error(tmp_path: Path) -> No
 
 def test_an_empty_path_does_not_mean_the_working_directory() -> None:
     with pytest.raises(OptionError, match="option 'path' is empty"):
-        source(" ", "json", SCHEMA)
+        location_of(" ")
+    _, errors = parse_options(CONNECTOR.sink_options, {"path": " "}, "connector 'filesystem'")
+    assert [e.message for e in errors] == ["option 'path' is empty"]
 
 
 def test_a_path_with_a_nul_character_is_refused_before_anything_is_opened() -> None:
