@@ -312,3 +312,11 @@ class JobView:
         if not operator.is_local:
             return operator
         return next((o for o in self.operators if o.name == operator.name and not o.is_local), operator)
+
+    def rows_before(self, operator: OperatorView) -> int:
+        """Rows that came to an operator; where they were aggregated before the exchange, those that came there."""
+        if operator.position != 0:
+            return operator.records_in
+        writers = {e.operator_id for e in self.inputs(operator.vertex_id)}
+        local = sum(o.records_in for o in self.operators if o.operator_id in writers and o.is_local)
+        return max(operator.records_in, local)

@@ -29,8 +29,8 @@ def late_rows(view: JobView) -> Iterator[Finding]:
         delays = [
             d for s in view.sources_before(operator) if isinstance(d := s.fact("watermark.delay_ms"), int)
         ]  # of a chain of windows, too: the first one decides
-        came = f"{count_text(dropped or put_aside)} of {operator.records_in:,} ({share_text(dropped or put_aside, operator.records_in)})"
-        text = f"{came} came when event time had passed the end of their windows."
+        came, late = view.rows_before(operator), dropped or put_aside
+        text = f"{count_text(late)} of {came:,} ({share_text(late, came)}) came when event time had passed the end of their windows."
         if delays:
             text += f" The watermarks before it let rows be {duration_text(max(delays))} late."
         yield Finding(
@@ -40,7 +40,7 @@ def late_rows(view: JobView) -> Iterator[Finding]:
             text,
             (operator.vertex_id,),
             operator.operator_id,
-            {"dropped": dropped, "put_aside": put_aside, "records_in": operator.records_in},
+            {"dropped": dropped, "put_aside": put_aside, "records_in": came},
             "let the watermark wait longer (its delay), or the windows (allowed_lateness), or keep such rows (late_output)"
             if dropped
             else None,

@@ -76,7 +76,7 @@ def _columns(exchange: ExchangeDescription) -> str:
 def growing_state(view: JobView) -> Iterator[Finding]:
     """Operators that keep about a row for each row that comes, for ever, while rows come without end."""
     for operator in view.operators:
-        rows, came = operator.total(NUM_STATE_ROWS), _rows_before(view, operator)
+        rows, came = operator.total(NUM_STATE_ROWS), view.rows_before(operator)
         endless = any(not s.fact("bounded") for s in view.sources_before(operator))
         if view.is_over or has_ttl(operator) or not endless or rows < view.limits.growing_rows:
             continue
@@ -98,13 +98,6 @@ def growing_state(view: JobView) -> Iterator[Finding]:
             {"entries": rows, "records_in": came, "keys": keys or None},
             "give it a time to live (settings.state.ttl; STATE_TTL in SQL), or let it go by windows",
         )
-
-
-def _rows_before(view: JobView, operator: OperatorView) -> int:
-    """Rows that came to an operator; where they were aggregated before the exchange, those that came there."""
-    writers = {e.operator_id for e in view.inputs(operator.vertex_id)}
-    local = [o for o in view.operators if o.operator_id in writers and o.is_local]
-    return max(operator.records_in, sum(o.records_in for o in local)) if operator.position == 0 else operator.records_in
 
 
 def has_ttl(operator: OperatorView) -> bool:

@@ -87,6 +87,15 @@ def test_late_rows_are_counted(tmp_path: Path) -> None:
     assert "late_rows" not in at_end(tmp_path, ORDERS + BY_USER, orders=[order(1, 10), order(2, 600)])
 
 
+def test_late_rows_are_a_share_of_all_that_came_to_be_aggregated_not_of_what_local_aggregates_made_of_them(
+    tmp_path: Path,
+) -> None:
+    batches = [[order(i, i % 30) for i in range(600)], [order(40, 600)], [order(50 + i, i) for i in range(9)]]
+    late = one(found_at_end(job_graph(tmp_path, ORDERS + BY_USER, {"orders": {"p0": batches}}, ends=True)), "late_rows")
+    assert (late.figures["dropped"], late.figures["records_in"]) == (9, 610)
+    assert "9 rows of 610 (1 %)" in late.text
+
+
 def test_null_keys_that_an_inner_join_cannot_match(tmp_path: Path) -> None:
     text = ORDERS + PAYMENTS + SINK + "INSERT INTO s " + PAID.format(kind="", more="")
     orders = [order(1, 1, None), order(2, 2), order(3, 3, None)]
