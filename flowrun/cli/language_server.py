@@ -131,7 +131,8 @@ class _Documents:
             return
         before = self._analyses.get(uri)
         tables = found.tables if found.is_right or before is None else {**before.tables, **found.tables}
-        self._analyses[uri] = replace(found, tables=tables)
+        functions = found.functions or (() if before is None else before.functions)
+        self._analyses[uri] = replace(found, tables=tables, functions=functions)
         told = [self._problem(document, problem) for problem in found.problems]
         self._server.text_document_publish_diagnostics(
             lsp.PublishDiagnosticsParams(uri=uri, diagnostics=told, version=document.version)
@@ -154,7 +155,7 @@ class _Documents:
         document, line, column = self._place(uri, position)
         analysis = self._analysis(uri)
         catalogs = CatalogWords(analysis.catalogs, self._asked)
-        here = (_path(document), document.source, line, column, analysis.tables, catalogs)
+        here = (_path(document), document.source, line, column, analysis, catalogs)
         found = _proposals(*here)
         if self._asked.is_waiting:
             await asyncio.to_thread(self._asked.settle, CATALOGS_S)
@@ -236,15 +237,20 @@ class _Documents:
         return lsp.Range(*ends)
 
 
-def _proposals(path: Path, text: str, line: int, column: int, tables: Any, catalogs: CatalogWords) -> list[Proposal]:
+def _proposals(
+    path: Path, text: str, line: int, column: int, analysis: Analysis, catalogs: CatalogWords
+) -> list[Proposal]:
     from flowrun.runners.editing.sql_words import sql_proposals
     from flowrun.runners.editing.yaml_words import place_in, yaml_proposals
 
     if path.suffix.lower() not in SQL_SUFFIXES:
         place = place_in(path, text, line, column)
-        return [] if place is None else list(yaml_proposals(place, tables))
+        return [] if place is None else list(yaml_proposals(place, analysis.tables, analysis.functions))
     offset = sum(len(part) + 1 for part in text.split("\n")[:line]) + column
-    return list(sql_proposals(text[:offset], text[offset:], tables, catalogs=catalogs))
+    words = sql_proposals(
+        text[:offset], text[offset:], analysis.tables, catalogs=catalogs, functions=analysis.functions
+    )
+    return list(words)
 
 
 def _path(document: TextDocument) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import Diagnostic, FlowrunError, Location, PipelineError
+from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.pipeline import SQL_SUFFIXES, project_of, script_catalogs
 from flowrun.frontend.pipeline_tests.declaration import TESTS
 from flowrun.frontend.source_text import SourceText
@@ -23,19 +24,23 @@ from flowrun.frontend.sql.script import statements
 from flowrun.frontend.sql.script.known_catalogs import KnownCatalogs
 from flowrun.frontend.sql.script.statement_parser import FailedStatement, read_statements
 from flowrun.frontend.sql.script.statement_reader import split_script
+from flowrun.frontend.trees.nodes import YamlMapping
+from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import RecordValue
 from flowrun.frontend.yaml.declaration.document import DOCUMENT as PIPELINE
 from flowrun.operators.function_loading import forget_changed_modules
 from flowrun.plan.nodes import Plan, Sink, walk_plan
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.editing.documents import document_of
+from flowrun.runners.editing.own_functions import own_functions
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _DECLARES = (statements.CreateTable, statements.CreateView, statements.CreateFunction)
 _NEEDED = (*_DECLARES, statements.CreateCatalog, statements.Use, statements.Drop)
 """What a script needs to know its tables."""
 _NAMED = re.compile(r"""^(\s+)("[^"]*"|'[^']*'|[A-Za-z_][\w-]*)\s*:""")
-_SECTION = re.compile(r"^(sources|steps|functions)\s*:")
+_SECTIONS = ("sources", "steps", "functions")
+_SECTION = re.compile(rf"^({'|'.join(_SECTIONS)})\s*:")
 
 
 @record
@@ -48,6 +53,7 @@ class Analysis:
         places: name of what is declared → where.
         is_right: whether it has no error, so that `tables` are all there are.
         catalogs: those that a script makes known.
+        functions: in Python, of the text and of its project: how each is begun, and how it is used.
     """
 
     problems: tuple[Diagnostic, ...] = ()
@@ -55,6 +61,7 @@ class Analysis:
     places: Mapping[str, Location] = field(default_factory=dict)
     is_right: bool = False
     catalogs: KnownCatalogs = KnownCatalogs()
+    functions: tuple[tuple[str, str], ...] = ()
 
 
 def analyse(path: Path, text: str) -> Analysis:
@@ -72,6 +79,7 @@ def analyse(path: Path, text: str) -> Analysis:
     places = dict(_places(path, text))
     forget_changed_modules()
     found = _analysed(path, text, variables, open_names, places)
+    found = replace(found, functions=tuple(own_functions(path, text)))
     return (
         found if path.suffix.lower() not in SQL_SUFFIXES else replace(found, catalogs=_catalogs(path, text, variables))
     )
@@ -168,7 +176,18 @@ def _places(path: Path, text: str) -> Iterator[tuple[str, Location]]:
 
 
 def _yaml_places(path: Path, text: str) -> Iterator[tuple[str, Location]]:
-    """Names below `sources`, `steps` and `functions`."""
+    """Names below `sources`, `steps` and `functions`, by the lines of a text that is no YAML as yet."""
+    source = SourceText(str(path), text)
+    tree = read_yaml(source, Diagnostics(source))
+    if isinstance(tree, YamlMapping):
+        sections = (entry.value for entry in tree.entries if entry.name in _SECTIONS)
+        yield from (
+            (e.name, e.key.location)
+            for section in sections
+            if isinstance(section, YamlMapping)
+            for e in section.entries
+        )
+        return
     depth: int | None = None
     inside = False
     for number, line in enumerate(text.split("\n"), 1):

@@ -66,7 +66,7 @@ def about(path: Path, text: str, line: int, column: int, analysis: Analysis) -> 
     own = None if is_sql else _of_yaml_key(path, text, line, word)
     return (
         own
-        or _of_function(lines[line], word)
+        or _of_function(lines[line], word, analysis)
         or _of_table(word, analysis)
         or _of_column(text, line, word, analysis, is_sql=is_sql)
     )
@@ -85,10 +85,10 @@ def declared_at(path: Path, text: str, line: int, column: int, analysis: Analysi
     return analysis.places.get(word.text) or analysis.places.get(word.text.rpartition(".")[0])
 
 
-def _of_function(line: str, word: Word) -> str | None:
+def _of_function(line: str, word: Word, analysis: Analysis) -> str | None:
     if not line[word.end :].lstrip().startswith("("):
         return None
-    known = dict(function_words())
+    known = {name.upper(): usage for name, usage in (*function_words(), *analysis.functions)}
     text = known.get(f"{word.text.upper()}(")
     if text is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import chain
 
@@ -43,6 +43,7 @@ def sql_proposals(
     *,
     asked: bool = True,
     catalogs: CatalogWords | None = None,
+    functions: Iterable[tuple[str, str]] = (),
 ) -> Iterator[Proposal]:
     """The words that may follow; in comments none.
 
@@ -52,6 +53,7 @@ def sql_proposals(
         tables: the tables and views that are known, with their columns.
         asked: whether the user asks for words; else some are proposed only where a word has begun.
         catalogs: names in the catalogs that the text knows; None: it knows none.
+        functions: those of the user, as `function_words` gives those of SQL.
     """
     cursor = cursor_between(before, after)
     before, statement = cursor.before, cursor.statement
@@ -85,6 +87,7 @@ def sql_proposals(
     yield from beginning_with(begun, known, "table")
     if begun:
         yield from beginning_with(begun, ((word, "") for word in _KEYWORDS), "keyword")
+        yield from beginning_with(begun, functions, "function")
         yield from beginning_with(begun, function_words(), "function")
 
 

@@ -216,8 +216,10 @@ def _spec_at(place: Place) -> ValueSpec | None:
     return spec
 
 
-def yaml_proposals(place: Place, nodes: Mapping[str, Schema]) -> Iterator[Proposal]:
-    """The words that may stand at a place; `nodes` are the sources and steps with their columns."""
+def yaml_proposals(
+    place: Place, nodes: Mapping[str, Schema], functions: Sequence[tuple[str, str]] = ()
+) -> Iterator[Proposal]:
+    """The words that may stand at a place; `nodes` are the sources and steps with their columns, `functions` as of `sql_proposals`."""
     if place.key is None:
         yield from _keys(place)
         return
@@ -236,7 +238,7 @@ def yaml_proposals(place: Place, nodes: Mapping[str, Schema]) -> Iterator[Propos
     elif place.key == "format" and key is not None:
         yield from beginning_with(place.begun, format_words(), "value")
     elif key is not None:
-        yield from _values(key, place, nodes)
+        yield from _values(key, place, nodes, functions)
 
 
 def _keys(place: Place) -> Iterator[Proposal]:
@@ -255,7 +257,9 @@ def _keys(place: Place) -> Iterator[Proposal]:
         )
 
 
-def _values(key: KeySpec, place: Place, nodes: Mapping[str, Schema]) -> Iterator[Proposal]:
+def _values(
+    key: KeySpec, place: Place, nodes: Mapping[str, Schema], functions: Sequence[tuple[str, str]]
+) -> Iterator[Proposal]:
     match key.value:
         case ChoiceValue(choices=choices):
             yield from beginning_with(place.begun, [(choice, "") for choice in choices], "value")
@@ -265,11 +269,12 @@ def _values(key: KeySpec, place: Place, nodes: Mapping[str, Schema]) -> Iterator
             named = [(name, shown_columns(schema)) for name, schema in nodes.items()]
             yield from beginning_with(place.begun, named, "table")
         case _ if key.name == "sql":
-            yield from sql_proposals(place.value, place.whole[len(place.value) :], nodes)
+            yield from sql_proposals(place.value, place.whole[len(place.value) :], nodes, functions=functions)
         case _ if _is_sql(key):
             read = nodes.get(place.siblings.get("from", "").strip("\"'"))
             yield from beginning_with(place.begun, columns(read), "column")
             if place.begun:
+                yield from beginning_with(place.begun, functions, "function")
                 yield from beginning_with(place.begun, function_words(), "function")
 
 
