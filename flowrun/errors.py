@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from flowrun.masking import masked
+from flowrun.masking import MASK, masked, masked_line, named_secrets
 
 
 class FlowrunError(Exception):
@@ -143,29 +143,33 @@ class Diagnostic:
     def render(self) -> str:
         """The problem as text: `file:line:col: error: message`, the line, a caret, and the hint."""
         place = f"{self.location}: " if self.location else ""
-        lines = [f"{place}{self.severity.value}: {self.message}"]
+        message, hint = self._without_marked_secret()
+        lines = [f"{place}{self.severity.value}: {message}"]
         if self.location is not None and self.source_line is not None:
-            line, start, length = _masked_mark(self.source_line.replace("\t", " "), self.location)
+            first = self.location.column - 1
+            line, start, stop = masked_line(self.source_line.replace("\t", " "), first, first + self.location.length)
             shown, before = _stretch_around(line, start)
-            width = max(1, min(length, len(shown) - before))
+            width = max(1, min(stop - start, len(shown) - before))
             lines += [f"    {shown}", "    " + " " * before + "^" * width]
-        if self.hint:
-            lines.append(f"  hint: {self.hint}")
+        if hint:
+            lines.append(f"  hint: {hint}")
         return masked("\n".join(lines))
+
+    def _without_marked_secret(self) -> tuple[str, str | None]:
+        """Message and hint; if the problem is with a secret, without it."""
+        message, hint, at, line = self.message, self.hint, self.location, self.source_line
+        if at is None or line is None:
+            return message, hint
+        for first, last in named_secrets(line):
+            is_marked = first < at.column - 1 + at.length and at.column - 1 < last
+            if is_marked and last - first > 3:  # shorter texts stand in many words
+                message = message.replace(line[first:last], MASK)
+                hint = None if hint is None else hint.replace(line[first:last], MASK)
+        return message, hint
 
 
 _LONGEST_SHOWN = 200
 """Of a longer line of the user's text only the stretch around the marked place is shown."""
-
-
-def _masked_mark(line: str, location: Location) -> tuple[str, int, int]:
-    """(the line without secrets, code points before the mark, its length). What is cut off later cannot leave a part of a secret."""
-    start = location.column - 1
-    stop = start + location.length
-    whole, before, marked = masked(line), masked(line[:start]), masked(line[start:stop])
-    if before + marked + masked(line[stop:]) != whole:  # an edge of the mark is in a secret
-        before = before[: max(0, len(whole) - 1)]
-    return whole, len(before), len(marked)
 
 
 def _stretch_around(line: str, before: int) -> tuple[str, int]:

@@ -109,6 +109,77 @@ def masked(text: str) -> str:
     return text if pattern is None else pattern.sub(MASK, text)
 
 
+def masked_line(line: str, start: int, stop: int) -> tuple[str, int, int]:
+    """A line of a user's text without the secrets that are known, and without what it calls a secret itself.
+
+    The latter is for texts that are wrong, so that nobody has learned their secrets. It is masked here only: `password` may be a column.
+
+    Args:
+        line: one line of SQL or YAML.
+        start: where something in it begins, in code points.
+        stop: where that ends.
+
+    Returns:
+        The line, and where the same begins and ends in it.
+
+    >>> masked_line("'user' = 'me', 'password' = 'hunter2', 'port' = 'x'", 39, 45)
+    ("'user' = 'me', 'password' = '***', 'port' = 'x'", 35, 41)
+    """
+    pattern = _secrets.pattern
+    known = [] if pattern is None else [found.span() for found in pattern.finditer(line)]
+    shown: list[str] = []
+    length = done = 0
+    places = [start, stop]
+    for first, last in sorted([*known, *named_secrets(line)]):
+        if first < done:  # one within another
+            continue
+        for i, place in enumerate((start, stop)):
+            if done <= place <= first:
+                places[i] = length + place - done
+            elif first < place < last:
+                places[i] = length + first - done + (len(MASK) if i else 0)
+        shown += [line[done:first], MASK]
+        length += first - done + len(MASK)
+        done = last
+    for i, place in enumerate((start, stop)):
+        if place >= done:
+            places[i] = length + place - done
+    return "".join([*shown, line[done:]]), places[0], places[1]
+
+
+def named_secrets(line: str) -> list[tuple[int, int]]:
+    """Where the values of options stand whose names tell of a secret: `'password' = '…'` in SQL, `password: …` in YAML.
+
+    >>> named_secrets("'a' = 'b', 'password' = 'c'"), named_secrets("{token: abc, b: 1}"), named_secrets("password: ${secret:X}")
+    ([(25, 26)], [(8, 11)], [])
+    """
+    found: list[tuple[int, int]] = []
+    for match in (*_SQL_OPTION.finditer(line), *_YAML_OPTION.finditer(line)):
+        group = next(i for i in range(2, match.re.groups + 1) if match[i] is not None)
+        first, last = match.span(group)
+        if match.re is _YAML_OPTION and group == 4 and "{" not in line[:first]:
+            last = len(line.rstrip())  # a plain value in block style
+        if first < last and _NAMES.search(match[1]) is not None and _NO_SECRET.match(line, first) is None:
+            found.append((first, last))
+    return found
+
+
+_NAMES = re.compile(
+    r"pass(?:word|phrase|wd|wrod)|secret|token|credential|jaas|authorization|user-info|(?:api|access|private|account)[-_.]?key|key\.pem"
+    r"|keystore\.key|ssl\.key$",
+    re.IGNORECASE,
+)
+_NO_SECRET = re.compile(
+    r"\$\{|(?:BIGINT|INT|INTEGER|SMALLINT|TINYINT|STRING|VARCHAR|CHAR|BYTES|VARBINARY|BINARY|BOOLEAN|DOUBLE|FLOAT|DECIMAL|DATE|TIME"
+    r"|TIMESTAMP\w*|ARRAY|MAP|ROW)\b"
+)
+"""How the reference to a secret begins, and the type of a column that is called like one."""
+_SQL_OPTION = re.compile(r"'([^']*)'\s*=\s*(?:'((?:[^']|'')*)(?:'|$)|([^\s,')]+))")
+_YAML_OPTION = re.compile(
+    r"(?:^|[\s{,])[\"']?([\w.#-]+)[\"']?\s*:\s+(?:\"([^\"]*)(?:\"|$)|'([^']*)(?:'|$)|([^,}\s\"'][^,}]*))"
+)
+
+
 def masked_json(value: object) -> object:
     """A JSON value with `***` for every secret in its texts."""
     if _secrets.pattern is None:

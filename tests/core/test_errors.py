@@ -154,3 +154,51 @@ def test_of_a_long_line_no_blanks_are_shown_before_the_place() -> None:
     line = " " * 400 + "SELECT nope FROM orders"
     shown = Diagnostic("no column", Location("stdin.sql", 1, 408, 4), line).render().splitlines()
     assert shown[1:] == ["    … SELECT nope FROM orders", "             ^^^^"]
+
+
+SQL_LINE = "CREATE TABLE a (id {type}) WITH ('connector'='jdbc', {pair}, 'x'='y');"
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "'password'='hunter2hunter'",
+        "'properties.sasl.jaas.config' = 'x ''hunter2hunter''; y'",
+        "'bearer-token'='hunter2hunter'",
+        "'password'=hunter2hunter",
+        "'password'='hunter2hunter",
+        "password: hunter2hunter",
+        "{user: u, ssl.keystore.key: 'hunter2hunter', z: 1}",
+        'properties.sasl.password: "hunter2hunter: x',
+        "s3.secret-key: [hunter2hunter]",
+        "    password: x,hunter2hunter}",
+    ],
+)
+def test_what_is_named_as_a_secret_is_not_shown_before_anybody_has_read_the_text(pair: str) -> None:
+    line = SQL_LINE.format(type="NOPE", pair=pair)
+    shown, mark = marked(line, line.index("NOPE") + 1, 4)
+    assert "hunter" not in shown
+    assert mark == "NOPE"
+    assert "hunter" not in marked(pair, 1)[0]
+
+
+def test_a_problem_with_a_secret_does_not_tell_it() -> None:
+    line = SQL_LINE.format(type="INT", pair="'password'=hunter2hunter")
+    at = Location("p.sql", 1, line.index("hunter") + 1, len("hunter2hunter"))
+    shown = Diagnostic("expected a text, got 'hunter2hunter'", at, line, "write 'hunter2hunter'").render()
+    assert "hunter" not in shown
+    assert "expected a text, got '***'" in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "schema: {id: BIGINT, amount: STRING}",
+        "schema: {password: STRING, token: TIMESTAMP_LTZ(3)}",
+        "'key.format' = 'json', 'format' = 'csv'",
+        "password: ${secret:env:SHOP}, 'password' = '${secret:SHOP}'",
+        "SELECT password, token FROM users WHERE name = 'x'",
+    ],
+)
+def test_what_is_no_secret_is_shown(line: str) -> None:
+    assert marked(line, 1)[0] == line
