@@ -218,7 +218,7 @@ def test_a_secret_of_the_project_stays_one(root: Path) -> None:
         ("tables: [../x.sql]", "flowrun.yaml:1:10", "leads out of the project"),
         ("tables: [words.py]", "flowrun.yaml:1:10", "'words.py' is no SQL file"),
         ("- a", "flowrun.yaml:1:1", "a project expects a mapping, got a list"),
-        ("a: [", "flowrun.yaml:1:5", "YAML syntax"),
+        ("a: [", "flowrun.yaml:1:4", "YAML syntax"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_project_is_said_with_its_place(root: Path, project: str, place: str, says: str) -> None:
