@@ -8,7 +8,9 @@ They are those that the tests use (`.ci/install_servers` installs them), on free
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -80,6 +82,14 @@ def variables(kafka: KafkaBroker, database: PostgresDatabase) -> dict[str, str]:
     }
 
 
+def command() -> str:
+    """How `flowrun` is called that is installed beside this Python."""
+    beside = Path(sys.executable).parent / "flowrun"
+    if shutil.which("flowrun") == str(beside) or not beside.exists():
+        return "flowrun"
+    return os.path.relpath(beside) if beside.is_relative_to(Path.cwd()) else str(beside)
+
+
 def main() -> int:
     reason = why_no_kafka()
     found = binaries_folder()
@@ -100,8 +110,8 @@ def main() -> int:
             fill_live_orders(broker)
             given = " ".join(f"--var {name}={value}" for name, value in variables(broker, database).items())
             print(f"A broker at {broker.bootstrap} and a database at {database.jdbc_url}, until Ctrl-C. Try:\n")
-            print(f"  flowrun run pipelines/kafka_to_postgres.sql {given}\n")
-            print(f"  flowrun run pipelines/orders_history_then_kafka.sql --var BROKERS={broker.bootstrap}\n")
+            print(f"  {command()} run pipelines/kafka_to_postgres.sql {given}\n")
+            print(f"  {command()} run pipelines/orders_history_then_kafka.sql --var BROKERS={broker.bootstrap}\n")
             print(f"  psql '{database.uri}' -c 'SELECT * FROM revenue ORDER BY 2, 1'", flush=True)
             over.wait()
         finally:

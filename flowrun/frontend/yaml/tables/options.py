@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from flowrun.errors import Location, OptionError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, describe
+from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence, describe
 from flowrun.frontend.trees.spec import Section
 
 
@@ -41,7 +41,15 @@ def flatten_options(section: Section, diagnostics: Diagnostics) -> GivenOptions 
     complete = True
     for key, place, value in _leaves(section.extra, ""):
         if not isinstance(value, YamlScalar) or value.is_null:
-            diagnostics.error(f"option '{key}' expects a single value, got {describe(value)}", value.location)
+            is_list = isinstance(value, YamlSequence)
+            hint = (
+                "if it takes several they are one text, and `flowrun connectors NAME` says what separates them"
+                if is_list
+                else None
+            )
+            diagnostics.error(
+                f"option '{key}' expects a single value, got {describe(value)}", value.location, hint=hint
+            )
             complete = False
         elif key in given.values:
             diagnostics.error(f"option '{key}' is given twice", place, hint=f"first in line {given.keys[key].line}")
