@@ -196,7 +196,7 @@ class ClusterOptions:
         return HttpCluster(HttpRequests(self.rest, [self._token(address) for address in self.rest], context))
 
     def _token(self, address: RestAddress) -> str:
-        from flowrun.runtime.rpc.secret import read_secret
+        from flowrun.runtime.rpc.secret import TOKEN, read_secret
 
         if address.token is not None:
             return address.token
@@ -205,7 +205,7 @@ class ClusterOptions:
                 f"the REST API at {address} asks for a token",
                 hint="--token-file FILE, or the variable FLOWRUN_TOKEN_FILE, names the file that its process was given",
             )
-        return read_secret(self.token_file.expanduser()).value.decode()
+        return read_secret(self.token_file.expanduser(), TOKEN).value.decode()
 
     def __str__(self) -> str:
         """As messages call it."""

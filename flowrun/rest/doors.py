@@ -133,10 +133,10 @@ def read_or_create_token(path: Path) -> str:
     Raises:
         ClusterError: it cannot be read or made, other users can read it, or it is no token.
     """
-    from flowrun.runtime.rpc.secret import read_or_create_secret
+    from flowrun.runtime.rpc.secret import TOKEN, read_or_create_secret
 
     path = path.expanduser()
-    text = read_or_create_secret(path).value.decode()
+    text = read_or_create_secret(path, TOKEN).value.decode()
     if not (text.isascii() and text.isprintable() and " " not in text):
         raise ClusterError(
             f"the text in {path} cannot be a token: it goes into a header of HTTP",

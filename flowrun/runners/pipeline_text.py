@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flowrun.errors import Diagnostic, PipelineError
 from flowrun.frontend.pipeline import LoadedPipeline
-from flowrun.masking import holds_secret, is_secret
+from flowrun.masking import holds_secret, is_secret, learn_secret
 from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
 from flowrun.state.checkpoints import PipelineText
 
@@ -91,17 +91,19 @@ def program_text_to_keep(path: Path, variables: Mapping[str, str], overrides: Ma
 
 
 def check_withheld(kept: PipelineText, variables: Mapping[str, str]) -> None:
-    """Raise PipelineError unless every value that was withheld is given again."""
+    """Raise PipelineError unless every value that was withheld is given again, and know these as secrets from now on."""
     problems = [
         Diagnostic(
             f"the variable '{name}' was not kept with the state, as its value is secret",
-            hint=f"give it again: --var {name}=…",
+            hint=f"give it again: --secret-var {name}=…",
         )
         for name in kept.withheld
         if name not in variables
     ]
     if problems:
         raise PipelineError(problems)
+    for name in kept.withheld:
+        learn_secret(variables[name])
 
 
 def functions_folder(kept: PipelineText) -> str | None:

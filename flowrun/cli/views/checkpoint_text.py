@@ -46,7 +46,9 @@ def resume_command(path: str, withheld: Iterable[str] = (), functions_from: str 
     "flowrun resume --from-savepoint '/data/my state/chk-7'"
     >>> resume_command("/data/chk-7", place="--on spark")
     'flowrun resume --from-savepoint /data/chk-7 --on spark'
+    >>> resume_command("/data/chk-7", ["password"])
+    'flowrun resume --from-savepoint /data/chk-7 --secret-var password=…'
     """
-    again = "".join(f" --var {name}=…" for name in withheld)
+    again = "".join(f" --secret-var {name}=…" for name in withheld)
     functions = "" if functions_from is None else f" --functions-from {shlex.quote(functions_from)}"
     return f"flowrun resume --from-savepoint {shlex.quote(path)}{functions}{again}{' ' if place else ''}{place}"

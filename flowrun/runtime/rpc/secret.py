@@ -14,9 +14,12 @@ from flowrun.masking import learn_secret
 
 _SHORTEST_BYTES = 16
 _LONGEST_BYTES = 4096
-_WHO_MAKES_IT = (
-    "`flowrun jobmanager` makes it when it starts: start that first, or copy the file from its machine (--secret-file)"
-)
+SHARED_SECRET, TOKEN = "the shared secret", "the token"
+"""What a file holds, for people. The token is that of the REST API."""
+_WHO_MAKES_IT = {
+    SHARED_SECRET: "`flowrun jobmanager` makes it when it starts: start that first, or copy the file from its machine (--secret-file)",
+    TOKEN: "the process that serves the REST API makes it when it starts with --token-file: copy the file from its machine",
+}
 
 
 @record
@@ -49,7 +52,7 @@ def text_of_new_secret() -> str:
     return text
 
 
-def secret_of_text(text: str, place: str) -> SharedSecret:
+def secret_of_text(text: str, place: str, what: str = SHARED_SECRET) -> SharedSecret:
     """The secret that somebody wrote down; it is masked wherever this process says something. Space around it does not count.
 
     Raises:
@@ -58,14 +61,14 @@ def secret_of_text(text: str, place: str) -> SharedSecret:
     value = text.strip().encode()
     if not _SHORTEST_BYTES <= len(value) <= _LONGEST_BYTES:
         raise ClusterError(
-            f"the shared secret of {place} has {len(value)} bytes; it must have {_SHORTEST_BYTES} to {_LONGEST_BYTES}",
+            f"{what} of {place} has {len(value)} bytes; it must have {_SHORTEST_BYTES} to {_LONGEST_BYTES}",
             hint="`openssl rand -hex 32` makes one",
         )
     learn_secret(text.strip())
     return SharedSecret(value)
 
 
-def read_secret(path: Path) -> SharedSecret:
+def read_secret(path: Path, what: str = SHARED_SECRET) -> SharedSecret:
     """The secret in a file.
 
     Raises:
@@ -76,14 +79,14 @@ def read_secret(path: Path) -> SharedSecret:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        hint = _WHO_MAKES_IT if isinstance(error, FileNotFoundError) else None
-        raise ClusterError(f"cannot read the shared secret in {path}: {reason}", hint=hint) from error
+        hint = _WHO_MAKES_IT[what] if isinstance(error, FileNotFoundError) else None
+        raise ClusterError(f"cannot read {what} in {path}: {reason}", hint=hint) from error
     if stat.S_IMODE(mode) & 0o077:
-        raise ClusterError(f"other users may read the shared secret in {path}", hint=f"`chmod 600 {path}`")
-    return secret_of_text(text, str(path))
+        raise ClusterError(f"other users may read {what} in {path}", hint=f"`chmod 600 {path}`")
+    return secret_of_text(text, str(path), what)
 
 
-def read_or_create_secret(path: Path) -> SharedSecret:
+def read_or_create_secret(path: Path, what: str = SHARED_SECRET) -> SharedSecret:
     """The secret in a file, which is made, for this user only, if it is not there. Processes that do so at once get the same one.
 
     Raises:
@@ -102,5 +105,5 @@ def read_or_create_secret(path: Path) -> SharedSecret:
             finally:
                 os.unlink(new)
         except OSError as error:
-            raise ClusterError(f"cannot make the shared secret {path}: {error.strerror or error}") from error
-    return read_secret(path)
+            raise ClusterError(f"cannot make {what} {path}: {error.strerror or error}") from error
+    return read_secret(path, what)

@@ -12,7 +12,7 @@ import pytest
 from flowrun.errors import ClusterError
 from flowrun.masking import masked
 from flowrun.runtime.rpc.address import TcpAddress, UnixAddress, listen, open_connection, parse_address
-from flowrun.runtime.rpc.secret import SharedSecret, read_or_create_secret, read_secret, secret_of_text
+from flowrun.runtime.rpc.secret import TOKEN, SharedSecret, read_or_create_secret, read_secret, secret_of_text
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,20 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"cannot read the shared secret in .*: Is a directory") as unreadable:
         read_secret(tmp_path)
     assert unreadable.value.hint is None
+
+
+def test_the_token_of_the_rest_api_is_called_so(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    with pytest.raises(ClusterError, match="cannot read the token in") as missing:
+        read_secret(path, TOKEN)
+    assert "the process that serves the REST API makes it" in str(missing.value.hint)
+    path.write_text("short")
+    path.chmod(0o640)
+    with pytest.raises(ClusterError, match="other users may read the token in"):
+        read_secret(path, TOKEN)
+    path.chmod(0o600)
+    with pytest.raises(ClusterError, match=r"the token of .* has 5 bytes; it must have 16 to 4096"):
+        read_or_create_secret(path, TOKEN)
 
 
 def test_processes_that_make_a_secret_at_once_get_the_same_one(tmp_path: Path) -> None:
