@@ -411,6 +411,34 @@ def test_a_folder_without_tests_says_how_files_of_tests_are_called(flowrun: Comm
     assert "is no file of tests" in flowrun("test", str(tmp_path / "p.yaml")).err
 
 
+def test_a_misspelt_key_of_a_step_is_the_only_problem(tell: Tell) -> None:
+    story = "pipeline: p.sql\ntests:\n  - name: one\n    steps: [{end: all, expct: {totals: []}}]\n"
+    result = tell(story, TOTALS, "p.sql")
+    assert result.code == 2
+    assert "4:24: error: a step of a test has no key 'expct'" in result.output
+    assert "did you mean 'expect'?" in result.output
+    assert result.output.count("error:") == 1, result.output
+
+
+def test_rows_that_are_written_can_be_read_again(tell: Tell) -> None:
+    pipeline = """
+sources: {t: {connector: datagen, schema: {id: BIGINT, x: DOUBLE}}}
+steps: {s: {from: t, select: [id, x]}}
+sinks: {o: {from: s, connector: blackhole}}
+"""
+    story = """pipeline: p.yaml
+tests:
+  - name: no finite numbers
+    given: {t: [{id: 1, x: NaN}, {id: 2, x: Infinity}, {id: 3, x: -Infinity}, {id: 4, x: -0.0}]}
+    expect: {o: []}
+"""
+    assert "updated" in tell(story, pipeline, "p.yaml", "--update").output
+    rewritten = Path("p.test.yaml").read_text()
+    assert "{id: 3, x: -Infinity}" in rewritten
+    result = tell(rewritten, pipeline, "p.yaml")
+    assert result.code == 0, result.output
+
+
 WRONG = """pipeline: p.sql
 # before
 tests:

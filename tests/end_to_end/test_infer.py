@@ -373,3 +373,15 @@ def test_random_documents_are_all_read(flowrun: Command, seed: int) -> None:
                 assert read[name] is value
             elif isinstance(value, int | float) and isinstance(read[name], int | Decimal):
                 assert math.isclose(float(read[name]), value), name
+
+
+def test_a_place_where_nothing_is_is_wrong_input(flowrun: Command) -> None:
+    Path("gone.json").symlink_to("nowhere.json")
+    for place, said in (
+        ("absent.json", "does not exist"),
+        ("no-*.json", "matches no file"),
+        ("gone.json", "a link to nowhere"),
+    ):
+        done = flowrun("infer", place)
+        assert done.code == 2
+        assert said in done.err

@@ -271,6 +271,8 @@ def _neighbours(path: str) -> str:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder):
         return f"there is no folder {folder} either"
+    if os.path.islink(path):
+        return f"it is a link to {os.readlink(path)}, which does not lead to a file"
     hint = did_you_mean(name, sorted(os.listdir(folder)))
     return hint or "relative paths start at the working directory"
 

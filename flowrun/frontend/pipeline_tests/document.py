@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from flowrun.core.record import record
 from flowrun.core.units import parse_instant_ms
-from flowrun.errors import Location, PipelineError
+from flowrun.errors import Location, PipelineError, near_matches
 from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.pipeline_tests.declaration import AS_WRITTEN, EXPECTED, TESTS, VARIANTS
 from flowrun.frontend.pipeline_tests.rows import WrittenRows, read_rows
@@ -285,6 +285,7 @@ class _Reader:
         return functions, calls
 
     def _test(self, section: Section, shared: Surroundings) -> PipelineTest:
+        before = len(self._diagnostics.found)
         name = section.scalar("name")
         given, steps = section.named("given"), section.sections("steps")
         if section.has("given") == section.has("steps") and not (section.broken("given") or section.broken("steps")):
@@ -316,7 +317,8 @@ class _Reader:
             self._surroundings(section, shared),
         )
         looks = test.expected or test.late or test.error or any(isinstance(a, Look) for a in actions)
-        if not looks and not any(section.has(key) for key in ("expect", "late", "error")):
+        told = section.broken("steps") or len(self._diagnostics.found) > before
+        if not looks and not told and not any(section.has(key) for key in ("expect", "late", "error")):
             self._diagnostics.error(
                 "the test expects nothing", test.location, hint="say what is to come out: expect: {sink: rows}"
             )
@@ -329,6 +331,11 @@ class _Reader:
         for entry in section.node.entries:
             at = entry.key.location
             if entry.name in extra:
+                near = near_matches(entry.name, [key.name for key in section.spec.keys])
+                if isinstance(entry.value, YamlMapping) and entry.value.entry("file") is None and near:
+                    hint = f"did you mean '{near[0]}'? Other keys are sources, with lists of rows"
+                    self._diagnostics.error(f"a step of a test has no key '{entry.name}'", at, hint=hint)
+                    continue
                 rows = read_rows(entry.value, self._folder, self._diagnostics)
                 if rows is not None:
                     actions.append(Give(entry.name, rows, at))

@@ -19,6 +19,7 @@ import pyarrow.fs as pafs
 from flowrun.connectors.filesystem.table_path import (
     FoundFile,
     TablePath,
+    check_exists,
     compression_of,
     list_files,
     location_of,
@@ -60,7 +61,8 @@ def sample_files(asked: Asked) -> Sample:
         asked: about a file, folder or glob, local or a URI.
 
     Raises:
-        ConnectorError: there is nothing there, or it cannot be read.
+        ConnectorError: a store has nothing there, or it cannot be read.
+        OptionError: there is no such file or folder.
         PipelineError: its format is not known, or it is not of that format; an option is wrong.
     """
     if asked.form is not None and asked.form not in FORMATS:
@@ -71,6 +73,7 @@ def sample_files(asked: Asked) -> Sample:
     asked = replace(asked, options={**of_store, **asked.options})
     store = replace(asked, options={n: v for n, v in asked.options.items() if n.startswith("s3.")})
     location = location_of(path, table_options(store, "filesystem", None, {"path": path}).values)
+    check_exists(location)
     found = [file for file in list_files(location, None) if file.size]
     if not found:
         raise PipelineError.of(f"there is no file with data in '{path}'")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
+from math import isfinite, isnan
 from typing import Any
 
 from flowrun.frontend.trees.writing import yaml_quoted
@@ -17,14 +18,16 @@ _READ_AS_OTHER = re.compile(r"(?i)null|true|false|~|yes|no|on|off|nan|infinity")
 def value_text(value: Any) -> str:
     """A value in a message.
 
-    >>> value_text(None), value_text(1.5), value_text(["a", None])
-    ('NULL', '1.5', '[a, NULL]')
+    >>> value_text(None), value_text(1.5), value_text(["a", None]), value_text(float("-inf"))
+    ('NULL', '1.5', '[a, NULL]', '-Infinity')
     """
     match value:
         case None:
             return "NULL"
         case bool():
             return str(value).lower()
+        case float() if not isfinite(value):
+            return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case datetime():
             return _time_text(value, " ")
         case date() | time():
