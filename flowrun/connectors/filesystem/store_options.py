@@ -27,6 +27,11 @@ STORE_OPTIONS = (
     ),
     Option("s3.secret-key", OptionType.STRING, "With `s3://`: the key itself, from a secret.", secret=True),
     Option("s3.session-token", OptionType.STRING, "With `s3://`: the token of a key that expires.", secret=True),
+    Option(
+        "gs.endpoint",
+        OptionType.STRING,
+        "With `gs://`: where the store is, `https://HOST:PORT`, if it is not Google's; else what the environment says.",
+    ),
 )
 
 _ARGUMENTS = {
@@ -35,18 +40,21 @@ _ARGUMENTS = {
     "s3.session-token": "session_token",
     "s3.region": "region",
 }
+_SCHEMES = {"s3": ("s3://", "s3a://"), "gs": ("gs://", "gcs://")}
 _SECRET = ("access_key", "secret_key", "session_token")
 
 
 @record
 class Store:
-    """What options say of an S3 store; can be pickled.
+    """What options say of a store; can be pickled.
 
     Attributes:
         arguments: (name, value) of `pyarrow.fs.S3FileSystem`, sorted.
+        parameters: of another store, which stand behind its URI.
     """
 
     arguments: tuple[tuple[str, str], ...] = ()
+    parameters: str = ""
 
     def __repr__(self) -> str:
         return f"Store({', '.join(name for name, _ in self.arguments)})"
@@ -76,8 +84,9 @@ def store_of(options: Options, path: str) -> Store | None:
     if not given:
         return None
     first = next(iter(given))
-    if not path.startswith(("s3://", "s3a://")):
-        raise OptionError(first, f"option '{first}' is for paths that begin with s3://")
+    scheme, _, _ = first.partition(".")
+    if not path.startswith(_SCHEMES[scheme]):
+        raise OptionError(first, f"option '{first}' is for paths that begin with {scheme}://")
     if "?" in path:
         raise OptionError(
             first,
@@ -86,13 +95,21 @@ def store_of(options: Options, path: str) -> Store | None:
         )
     if ("s3.access-key" in given) != ("s3.secret-key" in given):
         raise OptionError(first, "'s3.access-key' and 's3.secret-key' are given together, or not at all")
+    other = next((name for name in given if not name.startswith(f"{scheme}.")), None)
+    if other is not None:
+        raise OptionError(
+            other, f"options '{first}' and '{other}' are of different stores", hint="leave one of them out"
+        )
     arguments = {_ARGUMENTS[name]: value for name, value in given.items() if name in _ARGUMENTS}
-    endpoint = given.get("s3.endpoint")
-    if endpoint is not None:
-        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
-        if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/"):
-            raise OptionError(
-                "s3.endpoint", f"'{endpoint}' is no address of a store", hint="for example https://localhost:9000"
-            )
-        arguments |= {"endpoint_override": parts.netloc, "scheme": parts.scheme}
+    if f"{scheme}.endpoint" in given:
+        arguments |= _endpoint(f"{scheme}.endpoint", given[f"{scheme}.endpoint"])
+    if scheme == "gs":
+        return Store(parameters="?" + "&".join(f"{name}={value}" for name, value in arguments.items()))
     return Store(tuple(sorted(arguments.items())))
+
+
+def _endpoint(option: str, text: str) -> dict[str, str]:
+    parts = urlsplit(text if "://" in text else f"https://{text}")
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/") or parts.query:
+        raise OptionError(option, f"'{text}' is no address of a store", hint="for example https://localhost:9000")
+    return {"endpoint_override": parts.netloc, "scheme": parts.scheme}

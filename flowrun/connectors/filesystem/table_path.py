@@ -104,8 +104,9 @@ class TablePath:
             text = text[: _first_wildcard(text)].rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         if self.is_local:
             return pafs.LocalFileSystem(), TablePath(text, self.folder).local_path
-        if self.store is not None:
+        if self.store is not None and not self.store.parameters:
             return self.store.open(), text.partition("://")[2].rstrip("/")
+        parameters = parameters if self.store is None else self.store.parameters
         try:
             filesystem, path = pafs.FileSystem.from_uri(with_time_limit(text + parameters))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from flowrun.connectors.filesystem.store_options import store_of
 from flowrun.connectors.filesystem.table_path import TablePath, list_files
+from flowrun.core.options import Options
 from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError, OptionError
@@ -151,3 +153,16 @@ def test_a_google_store_that_cannot_be_reached_is_one_clear_error() -> None:
         list_files(TablePath(path), None)
     assert raised.value.retryable is not False
     assert "docs/storage.md" in str(raised.value.hint)
+
+
+def test_an_option_says_where_a_store_of_googles_protocol_is() -> None:
+    path = "gs://anonymous@shop/in"
+    store = store_of(Options({"gs.endpoint": "http://localhost:4443"}), path)
+    found, at = TablePath(path, store=store).open()
+    expected, _ = TablePath(f"{path}?scheme=http&endpoint_override=localhost:4443").open()
+    assert at == "shop/in"
+    assert found == expected
+    assert found != TablePath(path).open()[0]
+    globbed = TablePath(f"{path}/*.json", store=store)
+    assert globbed.open() == (expected, "shop/in")
+    assert pickle.loads(pickle.dumps(globbed)).open() == (expected, "shop/in")

@@ -100,6 +100,11 @@ def test_a_job_that_is_killed_goes_on_from_checkpoints_in_the_store(s3: S3Server
         ("s3://b/x?region=eu", {"s3.region": "eu-central-1"}, "cannot both be given"),
         ("s3://b/x", {"s3.access-key": "a"}, "are given together"),
         ("s3://b/x", {"s3.endpoint": "ftp://host"}, "is no address of a store"),
+        ("s3://b/x", {"gs.endpoint": "http://host"}, "is for paths that begin with gs://"),
+        ("gs://b/x", {"s3.endpoint": "http://host"}, "is for paths that begin with s3://"),
+        ("gs://b/x", {"gs.endpoint": "http://host/path"}, "is no address of a store"),
+        ("gs://b/x?scheme=http", {"gs.endpoint": "http://host"}, "cannot both be given"),
+        ("s3://b/x", {"s3.endpoint": "http://h", "gs.endpoint": "http://h"}, "are of different stores"),
     ],
 )
 def test_options_that_do_not_go_together(path: str, given: dict[str, Any], message: str) -> None:
