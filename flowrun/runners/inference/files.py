@@ -71,7 +71,7 @@ def sample_files(asked: Asked) -> Sample:
         )
     path, of_store = _without_key(asked.place)
     asked = replace(asked, options={**of_store, **asked.options})
-    store = replace(asked, options={n: v for n, v in asked.options.items() if n.startswith("s3.")})
+    store = replace(asked, options={n: v for n, v in asked.options.items() if n.startswith(("s3.", "gs."))})
     location = location_of(path, table_options(store, "filesystem", None, {"path": path}).values)
     check_exists(location)
     found = [file for file in list_files(location, None) if file.size]
