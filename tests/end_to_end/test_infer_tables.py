@@ -83,7 +83,7 @@ def test_duckdb_in_another_folder(flowrun: Command, monkeypatch: pytest.MonkeyPa
     ("place", "code", "said"),
     [
         ("shop.db/order", 1, "there is no table 'order' in the file\n  hint: did you mean 'orders'?"),
-        ("none.db/orders", 1, "none.db/orders"),
+        ("none.db/orders", 2, "none.db/orders"),
         ("jdbc:sqlite:shop.db", 2, "a place is no URL of JDBC"),
         ("damaged.db/t", 1, "damaged"),
         ("old.duckdb/t", 1, "old.duckdb"),
