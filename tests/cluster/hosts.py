@@ -1,11 +1,13 @@
 """Hosts of a network on this machine: Linux network namespaces, and between them a wire that can delay, lose and drop what it carries.
 
 Each host has one device, whose other end is read and written here, frame by frame: so the wire needs neither a bridge nor `tc netem`,
-which not every kernel has, and a fault begins and ends at once. It takes root and `ip` (iproute2).
+which not every kernel has, and a fault begins and ends at once. These ends are in a namespace of their own: a browser of another test
+gives up what it loads whenever a device of its network comes or goes. It takes root and `ip` (iproute2).
 """
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import itertools
 import os
@@ -19,11 +21,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+_CLONE_NEWNET = 0x40000000
 _ALL_PROTOCOLS = 3
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING, _PACKET_VNET_HDR = 263, 23, 15
 _VNET_BYTES = 10
@@ -215,6 +219,21 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack(">H", ~total & 0xFFFF)
 
 
+def _packet_socket(namespace: str) -> socket.socket:
+    """A socket for the frames of devices in a namespace. A socket stays where it was made: here on a thread that goes there and ends."""
+
+    def make() -> socket.socket:
+        library = ctypes.CDLL(None, use_errno=True)
+        with Path("/run/netns", namespace).open() as place:
+            if library.setns(place.fileno(), _CLONE_NEWNET):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), namespace)
+        return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()
+
+
 @contextmanager
 def network(*names: str) -> Iterator[Network]:
     """A network of these hosts, which is taken down with all processes on it.
@@ -223,27 +242,30 @@ def network(*names: str) -> Iterator[Network]:
         OSError: this machine does not allow it.
     """
     mark = f"fr{os.getpid()}x{next(_numbers)}"
+    wire = f"{mark}-wire"
     hosts: dict[str, Host] = {}
     made: list[str] = []
     try:
+        _ip("netns", "add", wire)
+        made.append(wire)
         for number, name in enumerate(names, 1):
             namespace, device = f"{mark}-{name}", f"{mark}v{number}"
             _ip("netns", "add", namespace)
             made.append(namespace)
-            _ip("link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            _ip("-n", wire, "link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", namespace)
             mac = bytes((2, 0, 0, 0, 77, number))
             inside = ("-n", namespace)
             _ip(*inside, "link", "set", "eth0", "address", mac.hex(":"))
             _ip(*inside, "addr", "add", f"{_NETWORK}.{number}/24", "dev", "eth0")
             for link in ("lo", "eth0"):
                 _ip(*inside, "link", "set", link, "up")
-            end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+            end = _packet_socket(wire)
             hosts[name] = Host(name, namespace, f"{_NETWORK}.{number}", mac, end)
             end.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
             end.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
             end.bind((device, _ALL_PROTOCOLS))
-            _ip("link", "set", device, "up")
+            _ip("-n", wire, "link", "set", device, "up")
         running = Network(hosts)
         try:
             yield running
@@ -256,7 +278,5 @@ def network(*names: str) -> Iterator[Network]:
     finally:
         for host in hosts.values():
             host.end.close()
-        for number, namespace in enumerate(made, 1):
-            with suppress(OSError):  # it was not made any more
-                _ip("link", "del", f"{mark}v{number}")
-            _ip("netns", "del", namespace)
+        for namespace in made:
+            _ip("netns", "del", namespace)  # with its devices
