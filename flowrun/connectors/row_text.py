@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowrun.connectors.formats.value_text import floating_text, plain_decimal
+from flowrun.connectors.formats.value_text import floating_text, non_finite_text, plain_decimal
 from flowrun.core.elements import RecordBatch, RowKind
 
 _SYMBOLS = pa.array([kind.symbol for kind in RowKind])
@@ -69,8 +69,8 @@ def _value_text(value: object) -> str:
             return value.isoformat()
         case Decimal():
             return format(value, "f")
-        case float() if math.isnan(value) or math.isinf(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case float() if not math.isfinite(value):
+            return non_finite_text(value)
         case bool():
             return str(value).lower()
         case _:

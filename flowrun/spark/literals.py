@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowrun.connectors.formats.value_text import non_finite_text
 from flowrun.core.types import DataType, TypeRoot
 from flowrun.functions.spark_text import is_counted, quote_text, spark_type
 
@@ -78,8 +79,7 @@ def _approximate(value: float, type: DataType) -> str:
     if math.isfinite(value):
         text = _signed(f"{value!r}D")
         return text if type.root is TypeRoot.DOUBLE else f"CAST({text} AS FLOAT)"
-    name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return f"CAST('{name}' AS {spark_type(type)})"
+    return f"CAST('{non_finite_text(value)}' AS {spark_type(type)})"
 
 
 def _timestamp(value: pa.Scalar, type: DataType) -> str:

@@ -291,22 +291,28 @@ def test_two_who_order_at_once_are_both_answered(tmp_path: Path) -> None:
     assert sorted(map(int, numbers)) == list(range(1, 41))
 
 
+class HungJob(FakeJob):
+    """Tells its details when it may: it says each time that it was asked for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.leave = threading.Semaphore(0), threading.Event()
+
+    def details(self):  # type: ignore[no-untyped-def]
+        self.asked.release()
+        assert self.leave.wait(20)
+        return super().details()
+
+
 def test_requests_that_wait_hold_up_nobody_who_asks_for_something_else(tmp_path: Path) -> None:
-    asked, leave = threading.Semaphore(0), threading.Event()
-
-    class Hung(FakeJob):
-        def details(self):  # type: ignore[no-untyped-def]
-            asked.release()
-            assert leave.wait(20)
-            return super().details()
-
-    with controlled(Hung(), tmp_path) as endpoint, contextlib.ExitStack() as stack:
-        stack.callback(leave.set)
+    job = HungJob()
+    with controlled(job, tmp_path) as endpoint, contextlib.ExitStack() as stack:
+        stack.callback(job.leave.set)
         paths = [f"/v1/jobs/{endpoint.entry.job_id}/vertices/{i}" for i in range(20)]
         for path in paths:
             stack.enter_context(opened(endpoint)).sendall(head(endpoint, path))
         for path in paths:
-            assert asked.acquire(timeout=5), f"{path} waits until another request is answered"
+            assert job.asked.acquire(timeout=5), f"{path} waits until another request is answered"
         with opened(endpoint) as owner:
             for path in ("/v1/jobs", "/healthz"):
                 owner.sendall(head(endpoint, path))
@@ -314,20 +320,14 @@ def test_requests_that_wait_hold_up_nobody_who_asks_for_something_else(tmp_path:
 
 
 def test_an_answer_that_takes_long_is_made_once_for_all_who_ask_meanwhile(tmp_path: Path) -> None:
-    asked, leave = threading.Semaphore(0), threading.Event()
-
-    class Hung(FakeJob):
+    class Restarting(HungJob):
         def status(self):  # type: ignore[no-untyped-def]
             self.restarts += 1
             return super().status()
 
-        def details(self):  # type: ignore[no-untyped-def]
-            asked.release()
-            assert leave.wait(20)
-            return super().details()
-
-    with controlled(Hung(), tmp_path) as endpoint, contextlib.ExitStack() as stack:
-        stack.callback(leave.set)
+    job = Restarting()
+    with controlled(job, tmp_path) as endpoint, contextlib.ExitStack() as stack:
+        stack.callback(job.leave.set)
         path = f"/v1/jobs/{endpoint.entry.job_id}/overview"
         first, second = (stack.enter_context(opened(endpoint)) for _ in range(2))
         first.sendall(head(endpoint, path))
@@ -337,15 +337,15 @@ def test_an_answer_that_takes_long_is_made_once_for_all_who_ask_meanwhile(tmp_pa
                 owner.sendall(head(endpoint))
                 return answer(owner)[1]
 
-            assert asked.acquire(timeout=5)
+            assert job.asked.acquire(timeout=5)
             before = listed()
             while listed() == before:  # answers that are shared are young
                 pass
             second.sendall(head(endpoint, path))
             listed()  # it is answered behind what came before it
-        leave.set()
+        job.leave.set()
         assert answer(first) == answer(second)
-    assert not asked.acquire(blocking=False)
+    assert not job.asked.acquire(blocking=False)
 
 
 def test_the_end_of_the_job_waits_for_an_answer_that_is_being_made_and_then_closes(tmp_path: Path) -> None:

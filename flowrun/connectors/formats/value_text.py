@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -142,3 +143,12 @@ def _timestamp(values: pa.Array, iso: bool) -> pa.Array:
 
 def _without_zeros(text: pa.Array) -> pa.Array:
     return pc.ascii_rtrim(pc.ascii_rtrim(text, "0"), ".")
+
+
+def non_finite_text(value: float) -> str:
+    """How a number is written that is not finite.
+
+    >>> non_finite_text(float("nan")), non_finite_text(float("-inf"))
+    ('NaN', '-Infinity')
+    """
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from math import isfinite, isnan
+from math import isfinite
 from typing import Any
 
+from flowrun.connectors.formats.value_text import non_finite_text
 from flowrun.frontend.trees.writing import yaml_quoted
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./+-]*( [\w./+-]+)*")
@@ -27,7 +28,7 @@ def value_text(value: Any) -> str:
         case bool():
             return str(value).lower()
         case float() if not isfinite(value):
-            return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            return non_finite_text(value)
         case datetime():
             return _time_text(value, " ")
         case date() | time():

@@ -19,9 +19,8 @@ def check_parts(section: Section, diagnostics: Diagnostics) -> bool:
     """Whether the parts of a step go together; what does not is reported where it stands."""
     problems = [*_inputs(section), *_aggregates(section), *_second_input(section), *_keys(section), *_rows(section)]
     for key, message, hint in problems:
-        if (
-            not key or section.node.entry(key) is not None
-        ):  # else it is a guess at a misspelt key, which has been reported
+        # A key that is not there is a guess at a misspelt one, which has been reported.
+        if not key or section.node.entry(key) is not None:
             diagnostics.error(message, section.at(key) if key else section.location, hint=hint)
     return not problems and _check_window(section, diagnostics)
 

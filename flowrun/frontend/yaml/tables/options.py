@@ -10,6 +10,8 @@ from flowrun.frontend.diagnostics import Diagnostics
 from flowrun.frontend.trees.nodes import YamlEntry, YamlMapping, YamlNode, YamlScalar, YamlSequence, describe
 from flowrun.frontend.trees.spec import Section
 
+_OF_SEVERAL = "if it takes several they are one text, and `flowrun connectors NAME` says what separates them"
+
 
 @dataclass(slots=True)
 class GivenOptions:
@@ -41,12 +43,7 @@ def flatten_options(section: Section, diagnostics: Diagnostics) -> GivenOptions 
     complete = True
     for key, place, value in _leaves(section.extra, ""):
         if not isinstance(value, YamlScalar) or value.is_null:
-            is_list = isinstance(value, YamlSequence)
-            hint = (
-                "if it takes several they are one text, and `flowrun connectors NAME` says what separates them"
-                if is_list
-                else None
-            )
+            hint = _OF_SEVERAL if isinstance(value, YamlSequence) else None
             diagnostics.error(
                 f"option '{key}' expects a single value, got {describe(value)}", value.location, hint=hint
             )
