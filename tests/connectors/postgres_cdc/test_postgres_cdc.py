@@ -390,6 +390,7 @@ def test_a_server_that_cannot_be_asked_about_its_tables_is_no_error(
         monkeypatch.setattr(fetcher, "_WATCH_S", 0.05)
         job = reading(source(postgres, publication__name="mine", username=reader, password="w"))
         job.until(job.is_in_log)
+        job.until(lambda: is_followed(postgres))  # from here on, only the watch of the tables connects anew
         postgres.execute(f"ALTER ROLE {reader} PASSWORD 'another'")
         job.until(lambda: f'password authentication failed for user "{reader}"' in postgres_server.log)
         postgres.execute("INSERT INTO t VALUES (1, 'a', 1)")
@@ -397,6 +398,12 @@ def test_a_server_that_cannot_be_asked_about_its_tables_is_no_error(
         job.close()
     finally:
         postgres.execute(f"DROP OWNED BY {reader}; DROP ROLE {reader}")
+
+
+def is_followed(database: PostgresDatabase) -> bool:
+    """Whether somebody reads from the slot of a database."""
+    slots = database.execute("SELECT active FROM pg_replication_slots WHERE database = current_database()")
+    return [active for (active,) in slots] == [True]
 
 
 def test_a_key_that_the_log_does_not_tell(postgres: PostgresDatabase, reading: Callable[..., Reading]) -> None:
