@@ -224,13 +224,13 @@ def _round(
     with tempfile.TemporaryDirectory(prefix="flowrun-dev-") as folder:
         report = Path(folder) / "report.json"
         code = _flowrun("preview", str(file), *words, "--report", str(report))
-        shown = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
-    tables: _TABLES | None = None if shown is None or shown["was_cut"] else shown["rows"]
-    if tables is not None and before is not None:
-        _say_how_rows_differ(before, tables)
-    tests = named_tests(file)
-    if tests:
-        code = max(code, _flowrun("test", *environment, *map(str, tests)))
+        shown = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+        tables: _TABLES | None = None if shown.get("was_cut", True) else shown["rows"]
+        if tables is not None and before is not None:
+            _say_how_rows_differ(before, tables)
+        tests = named_tests(file)
+        if tests:
+            code = max(code, _flowrun("test", *environment, "--told", str(report), *map(str, tests)))
     return code, before if tables is None else tables
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from flowrun.cli.arguments import all_overrides, duration_ms, parse_assignments, pipeline_arguments
+from flowrun.errors import FlowrunError
 
 if TYPE_CHECKING:
     from flowrun.cli.views.changelog_table import ResultTable
@@ -64,7 +65,7 @@ def sample_options(*, rows: int, sample: int) -> Callable[[F], F]:
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the rows of all tables, and what was read, to a JSON file.",
+    help="Write the rows of all tables, and what was read, or what is wrong, to a JSON file.",
 )
 @click.pass_context
 def preview(
@@ -91,18 +92,32 @@ def preview(
 
     if sinks and step is not None:
         raise click.UsageError("--sink and --step do not go together")
-    given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
-    looked_at = Sample(sample, limit)
-    plan = preview_plan(file, given, values, sample=looked_at, sinks=sinks, step=step)
-    if not plan.sinks:
-        raise click.UsageError(f"'{file}' has no sink: --step says what to look at")
     if report is not None and form != "table":
         raise click.UsageError("--report goes with tables")
-    if form == "table":
-        _show_tables(plan, looked_at, rows, report)
-    else:
-        _print_lines(plan, looked_at, form)
+    given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)
+    looked_at = Sample(sample, limit)
+    with _reporting_problems(report):
+        plan = preview_plan(file, given, values, sample=looked_at, sinks=sinks, step=step)
+        if not plan.sinks:
+            raise click.UsageError(f"'{file}' has no sink: --step says what to look at")
+        if form == "table":
+            _show_tables(plan, looked_at, rows, report)
+        else:
+            _print_lines(plan, looked_at, form)
     ctx.exit(EXIT_OK)
+
+
+@contextmanager
+def _reporting_problems(report: Path | None) -> Iterator[None]:
+    """A context whose error is written to the report, too."""
+    try:
+        yield
+    except FlowrunError as error:
+        if report is not None:
+            from flowrun.cli.told_problems import problems_document  # not needed without a failure
+
+            report.write_text(json.dumps(problems_document(error)), encoding="utf-8")
+        raise
 
 
 def _show_tables(plan: Plan, sample: Sample, most: int, report: Path | None) -> None:

@@ -42,6 +42,9 @@ RULES = {
 @FORMAT_OPTION
 @click.option("--coverage", is_flag=True, help="Show steps, conditions and branches of CASE that no test reaches.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each test.")
+@click.option(
+    "--told", type=click.Path(path_type=Path), hidden=True, help="A report of problems that are shown already."
+)
 @click.pass_context
 def test(
     ctx: click.Context,
@@ -53,6 +56,7 @@ def test(
     verbose: bool,
     environment: str | None,
     form: str,
+    told: Path | None,
 ) -> None:
     """Run tests of pipelines: the files NAME.test.yaml in PATH; without it, in the project around here, or in this folder.
 
@@ -77,7 +81,8 @@ def test(
         loaded = load_files(files, environment)
     except PipelineError as error:
         if form == "text":
-            raise
+            _raise_untold(error, told)
+            ctx.exit(EXIT_BAD_INPUT)
         _report([reported(problem, "broken-test") for problem in error.diagnostics], [], form)
         ctx.exit(EXIT_BAD_INPUT)
     chosen = _chosen(loaded, keyword)
@@ -102,6 +107,19 @@ def test(
     if form == "text":
         _summarise(results, len(chosen), time.monotonic() - began)
     ctx.exit(EXIT_OK if all(r.passed for r in results) else EXIT_FAILED)
+
+
+def _raise_untold(error: PipelineError, told: Path | None) -> None:
+    """Raise what is wrong with tests, but for the problems that `flowrun dev` has shown before; return if there are no others."""
+    from flowrun.cli.console import say
+    from flowrun.cli.told_problems import not_told
+
+    if told is None:
+        raise error
+    left = not_told(error, told)
+    if left is not None:
+        raise left from None
+    say("the tests have not run: the pipeline has to be right first")
 
 
 def _forgo_pandas(ctx: click.Context, files: list[Path]) -> None:

@@ -196,3 +196,27 @@ def test_one_round_tells_by_its_exit_code(folder: Path) -> None:
     assert once() == 1
     Path("orders.yaml").write_text("{")
     assert once() == 2
+
+
+@pytest.mark.exhaustive
+def test_what_is_wrong_with_a_pipeline_is_shown_once(folder: Path) -> None:
+    def shown() -> tuple[int, str]:
+        words = [sys.executable, "-m", "flowrun", "dev", "orders.yaml", "--once"]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    Path("orders.yaml").write_text(PIPELINE.replace("from: priced", "from: priced1"))
+    code, errors = shown()
+    assert code == 2
+    assert errors.count("error:") == 1, errors
+    assert "there is no source or step 'priced1'" in errors
+    assert "the tests have not run" in errors
+    Path("orders.test.yaml").write_text(TEST.replace("steps:", "stepz:"))
+    code, errors = shown()
+    assert code == 2
+    assert errors.count("priced1'") == 1, errors
+    assert "no key 'stepz'" in errors
+    Path("orders.yaml").write_text(PIPELINE.replace("orders.json, format: json,", "orders.json, format: jzon,"))
+    Path("orders.test.yaml").write_text(TEST)
+    code, errors = shown()
+    assert errors.count("error:") == 1, errors
