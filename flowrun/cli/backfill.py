@@ -127,7 +127,7 @@ def _show_report(report: BackfillReport, view: ViewOptions) -> None:
 def _say_how_to_go_on(compiled: CompiledPipeline, path: str, view: ViewOptions) -> int:
     from flowrun.cli.console import EXIT_OK, say
     from flowrun.cli.views.checkpoint_text import resume_command
-    from flowrun.runners.pipeline_text import functions_folder
+    from flowrun.runners.places_of_functions import functions_folder
 
     if not view.quiet:
         say(

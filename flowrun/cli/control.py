@@ -21,6 +21,7 @@ from flowrun.errors import ClusterError, StateError
 
 if TYPE_CHECKING:
     from flowrun.runners.control import Json
+    from flowrun.runners.job_document import JobDocument
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,6 +97,7 @@ def _carry_out(
         client = jobs.client(choose(job, jobs.entries, jobs.where))
         name = client.entry.name
         target = None if directory is None else absolute_location(directory)
+        document = client.document() if kind in ("savepoint", "stop") else None
         order = client.place(kind, target, drain=drain, parallelism=parallelism)
         try:
             answer = wait_for_answer(client, order, SystemClock(), doing=f"{doing} '{name}'", timeout_ms=timeout)
@@ -108,15 +110,17 @@ def _carry_out(
         click.echo(answer["path"])
         say(f"'{name}' goes on at parallelism {parallelism}")
         return
-    _say_what_became(kind, name, answer, "" if cluster is None else cluster.as_arguments())
+    _say_what_became(kind, name, answer, document, "" if cluster is None else cluster.as_arguments())
 
 
-def _say_what_became(kind: str, name: str, answer: Mapping[str, Json], place: str) -> None:
+def _say_what_became(
+    kind: str, name: str, answer: Mapping[str, Json], document: JobDocument | None, place: str
+) -> None:
     path = answer["path"]
     if path is not None:
         click.echo(path)
     if kind == "savepoint":
-        say(f"resume with:\n  {resume_command(str(path), place=place)}")
+        _say_how_to_resume(str(path), document, place)
         return
     state = str(answer["job_state"])
     if kind == "stop" and state != "finished":
@@ -125,4 +129,11 @@ def _say_what_became(kind: str, name: str, answer: Mapping[str, Json], place: st
         )
     say(f"'{name}' is {'stopped' if kind == 'stop' else spelled_state(state)}")
     if path is not None:
-        say(f"resume with:\n  {resume_command(str(path), place=place)}")
+        _say_how_to_resume(str(path), document, place)
+
+
+def _say_how_to_resume(path: str, document: JobDocument | None, place: str) -> None:
+    from flowrun.runners.places_of_functions import folder_to_name
+
+    withheld, functions = ((), ()) if document is None else (document.withheld, document.functions)
+    say(f"resume with:\n  {resume_command(path, withheld, folder_to_name(functions), place)}")

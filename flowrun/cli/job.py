@@ -37,7 +37,7 @@ from flowrun.rest.endpoint import open_endpoint
 from flowrun.runners.control import ControllableJob
 from flowrun.runners.embedded import JobStateOptions
 from flowrun.runners.job_document import document_of
-from flowrun.runners.pipeline_text import functions_folder
+from flowrun.runners.places_of_functions import functions_folder
 from flowrun.runners.start_rescalable import JobPlace, compile_for_slots, reacting, start_rescalable
 from flowrun.runners.traces import check_traces, traced
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
@@ -378,10 +378,12 @@ def announce(run: JobRun) -> None:
             if isinstance(sink, StartingAfresh) and (text := sink.describe_start()) is not None:
                 say(f"sink '{operator.name.removeprefix('Sink: ')}' {text}")
     if run.takes_checkpoints and (earlier := _earlier_checkpoint(run)) is not None:
-        say(f"starting afresh; to go on from the checkpoint of an earlier run: {resume_command(earlier)}")
+        kept = earlier.metadata.pipeline
+        resume = resume_command(earlier.folder, () if kept is None else kept.withheld)
+        say(f"starting afresh; to go on from the checkpoint of an earlier run: {resume}")
 
 
-def _earlier_checkpoint(run: JobRun) -> str | None:
+def _earlier_checkpoint(run: JobRun) -> SnapshotPath | None:
     """The newest checkpoint that an earlier run left in the job's folder; None if there is none that can be read."""
     from flowrun.cli.restoring import absolute_location
     from flowrun.state.storage.locate import locate
@@ -390,7 +392,7 @@ def _earlier_checkpoint(run: JobRun) -> str | None:
     if "://" not in directory and not os.path.isdir(directory):
         return None
     try:
-        return locate(directory, job_name=run.compiled.job_graph.name).folder
+        return locate(directory, job_name=run.compiled.job_graph.name)
     except StateError:  # a fresh start needs none
         return None
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flowrun.cli.cluster_arguments import ClusterOptions
     from flowrun.runners.control import Json
     from flowrun.runners.control_client import ListedJob
+    from flowrun.runners.job_document import JobDocument
 
 HERE = "on this machine"
 _POLL_MS = 100
@@ -31,6 +32,8 @@ class JobControlClient(Protocol):
     def entry(self) -> ListedJob: ...
 
     def describe(self) -> Mapping[str, Json]: ...
+
+    def document(self) -> JobDocument | None: ...
 
     def place(
         self, kind: str, directory: str | None = None, *, drain: bool = False, parallelism: int | None = None

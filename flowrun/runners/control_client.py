@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Protocol
 
 from flowrun.errors import ClusterError
 from flowrun.runners.control import Json
 from flowrun.runners.http_requests import HttpRequests, RestAddress
+from flowrun.runners.job_document import JobDocument
 from flowrun.runners.registry import LOOPBACK, JobEntry
-from flowrun.runners.rest_requests import RestRequests, answered
+from flowrun.runners.rest_requests import RestRequests, answer_of, answered
 from flowrun.runtime.job_details import JobDetails
 from flowrun.runtime.job_progress import JobProgress
 
@@ -55,6 +57,13 @@ class JobClient:
     def why(self) -> Mapping[str, Json]:
         """Findings about the job at this moment, as JSON: `summary` and `findings` (see `flowrun.runners.why.finding`)."""
         return self._get("/why")
+
+    def document(self) -> JobDocument | None:
+        """The text of the job; None: it is not known there."""
+        from flowrun.core.typed_values import to_kind
+
+        reply = self._requests.ask("GET", f"{self._path}/text")
+        return None if reply.status == HTTPStatus.NOT_FOUND else to_kind(answer_of(reply), JobDocument)
 
     def details(self) -> JobDetails:
         """The job at this moment in full."""

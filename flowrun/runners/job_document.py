@@ -7,6 +7,7 @@ from dataclasses import field
 from pathlib import Path
 
 from flowrun.core.record import record
+from flowrun.runners.places_of_functions import places_of_functions
 from flowrun.state.checkpoints import PipelineText
 
 _LANGUAGES = {".sql": "sql", ".py": "python"}
@@ -25,6 +26,7 @@ class JobDocument:
         variables: of the command line; values of secret ones are left out.
         overrides: of the command line.
         withheld: names of the secret ones.
+        functions: folders of its Python functions; see `flowrun.runners.places_of_functions`.
     """
 
     file: str
@@ -35,6 +37,7 @@ class JobDocument:
     variables: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
 
 
 def document_of(kept: PipelineText) -> JobDocument:
@@ -52,4 +55,5 @@ def document_of(kept: PipelineText) -> JobDocument:
         kept.variables,
         kept.overrides,
         kept.withheld,
+        places_of_functions(kept),
     )

@@ -18,8 +18,6 @@ from flowrun.masking import holds_secret, is_secret, learn_secret
 from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
 from flowrun.state.checkpoints import PipelineText
 
-_MAY_NAME_FUNCTIONS = re.compile(r"functions?\b|map\s*:|process\s*:", re.IGNORECASE)
-
 
 def text_to_keep(
     path: Path,
@@ -104,14 +102,6 @@ def check_withheld(kept: PipelineText, variables: Mapping[str, str]) -> None:
         raise PipelineError(problems)
     for name in kept.withheld:
         learn_secret(variables[name])
-
-
-def functions_folder(kept: PipelineText) -> str | None:
-    """The folder that whoever resumes names with `--functions-from`; None: the text names no functions, or one is in the folder anyway."""
-    texts = [kept.text] if kept.project is None else [kept.text, kept.project.text, *kept.project.scripts.values()]
-    if lies_in(kept, Path.cwd()) or not any(map(_MAY_NAME_FUNCTIONS.search, texts)):
-        return None
-    return kept.directory
 
 
 def lies_in(kept: PipelineText, folder: Path) -> bool:

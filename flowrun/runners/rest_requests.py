@@ -47,7 +47,11 @@ def answered(requests: RestRequests, method: str, path: str, body: Mapping[str, 
         PipelineError: the text of a pipeline was refused.
         ClusterError: nobody answers, or the request is refused.
     """
-    reply = requests.ask(method, path, None if body is None else json.dumps(body).encode())
+    return answer_of(requests.ask(method, path, None if body is None else json.dumps(body).encode()))
+
+
+def answer_of(reply: RestReply) -> dict[str, Json]:
+    """The JSON object of a reply. Raises as `answered`."""
     try:
         found = json.loads(reply.data)
     except ValueError:

@@ -17,8 +17,10 @@ from flowrun.cli.running_jobs import RunningJobs, choose, choose_known, wait_for
 from flowrun.core.clock import ManualClock
 from flowrun.errors import PipelineError, StateError
 from flowrun.runners.control_client import client_of
+from flowrun.runners.job_document import document_of
 from flowrun.runners.registry import JobRegistry, new_entry
 from flowrun.runtime.lifecycle import JobState
+from flowrun.state.checkpoints import PipelineText
 from tests.end_to_end.conftest import Command
 from tests.rest.control_fakes import FakeJob, FakeTicket, controlled
 
@@ -114,6 +116,25 @@ def test_stop_ends_with_a_checkpoint_or_a_savepoint(flowrun: Command, jobs: dict
     assert flowrun("stop", "payments", "--savepoint", "/keep").out == "/keep/savepoint-2\n"
     assert jobs["orders"].asked == [("snapshot", None, False, True, True)]
     assert jobs["payments"].asked == [("snapshot", "/keep", True, True, False)]
+
+
+@pytest.mark.parametrize("command", ["savepoint", "stop"])
+def test_the_command_that_resumes_names_secret_variables_and_the_folder_of_functions(
+    flowrun: Command, own_registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    folder = tmp_path / "my shop"
+    folder.mkdir()
+    kept = PipelineText("p.yaml", "steps: {a: {map: {function: f}}}", str(folder), withheld=("KEY", "PW"))
+    job = FakeJob()
+    job.answer_with = "/keep/7"
+    with controlled(job, own_registry, document=document_of(kept)):
+        monkeypatch.chdir(folder)
+        here = flowrun("savepoint", "orders").err
+        monkeypatch.chdir(tmp_path)
+        elsewhere = flowrun(command, "orders").err
+    resume, secrets = "flowrun resume --from-savepoint /keep/7", "--secret-var KEY=… --secret-var PW=…"
+    assert here.splitlines()[-1].strip() == f"{resume} {secrets}"
+    assert elsewhere.splitlines()[-1].strip() == f"{resume} --functions-from '{folder}' {secrets}"
 
 
 def test_cancel_ends_a_job(flowrun: Command, jobs: dict[str, FakeJob]) -> None:

@@ -69,6 +69,8 @@ def test_state_keeps_no_secret_and_resuming_asks_for_it_by_name(flowrun: Command
     kept = list(Path("state").rglob("_metadata.json"))
     assert kept
     assert all(SECRET not in p.read_text() for p in Path("state").rglob("*") if p.suffix in (".json", ".sql"))
+    again = flowrun("run", "good.yaml", "--secret-var", f"PW={SECRET}")
+    assert "--secret-var PW=…" in again.err.splitlines()[0], "of the earlier run"
     shown = flowrun("state", "show", "state")
     assert shown.code == 0
     assert SECRET not in shown.out

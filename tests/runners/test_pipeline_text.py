@@ -12,7 +12,8 @@ from flowrun.errors import PipelineError
 from flowrun.frontend.pipeline import LoadedPipeline
 from flowrun.plan.nodes import Plan, Scan, Sink, walk_plan
 from flowrun.runners.compile import compile_kept, compile_pipeline
-from flowrun.runners.pipeline_text import check_folders, functions_folder, text_to_keep, withheld_values
+from flowrun.runners.pipeline_text import check_folders, text_to_keep, withheld_values
+from flowrun.runners.places_of_functions import functions_folder
 from flowrun.state.checkpoints import PipelineText
 
 TEXT = """\
