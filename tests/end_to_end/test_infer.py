@@ -312,6 +312,21 @@ def test_whole_numbers_of_any_length_keep_their_digits(flowrun: Command, to: str
     ]
 
 
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_times_without_seconds(flowrun: Command, form: str) -> None:
+    texts = [("2024-01-01 10:00", "2024-01-01T10:00"), ("2024-01-01 10:05", "2024-01-01T10:05")]
+    if form == "csv":
+        Path("a.csv").write_text("a,b\n" + "".join(f"{a},{b}\n" for a, b in texts))
+    else:
+        write_lines("a.json", [{"a": a, "b": b} for a, b in texts])
+    found = inferred(flowrun, f"a.{form}")
+    assert [(row["a"], row["b"]) for row in found] == [
+        ("2024-01-01 10:00:00", "2024-01-01 10:00:00"),
+        ("2024-01-01 10:05:00", "2024-01-01 10:05:00"),
+    ]
+    assert Path("made.yaml").read_text().count("TIMESTAMP(3)") == 2
+
+
 def test_utf_16_is_told(flowrun: Command) -> None:
     Path("a.json").write_bytes('{"a": 1}\n'.encode("utf-16"))
     done = flowrun("infer", "a.json")

@@ -14,11 +14,16 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
+import pyarrow as pa
+
+from flowrun.connectors.formats.text_values import parse_text
 from flowrun.core import types
 from flowrun.core.record import record
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
+_TIMESTAMP = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?(Z|[+-](?:0\d|1[0-8]):?[0-5]\d)?", re.ASCII
+)
 _MONEY = re.compile(r"amount|price|total|cost|revenue|fee|tax|balance|salary|discount", re.IGNORECASE)
 _LONGEST_FRACTION = 4
 _LEAST_KEYS_OF_A_MAP = 20
@@ -146,13 +151,17 @@ def _text(values: Sequence[str]) -> types.DataType:
     if all(_DATE.fullmatch(v) and _is_date(v) for v in values):
         return types.DATE
     found = [_TIMESTAMP.fullmatch(v) for v in values]
-    if not all(found) or not all(_is_time(v) for v in values):
+    if not all(found):
         return types.STRING
     matches = [m for m in found if m is not None]
     precision = max(len(m[1] or "") for m in matches)
     wide = 3 if precision <= 3 else 6 if precision <= 6 else 9
     zoned = [m[2] is not None for m in matches]
-    return types.timestamp_ltz(wide) if all(zoned) else types.timestamp(wide) if not any(zoned) else types.STRING
+    if any(zoned) and not all(zoned):
+        return types.STRING
+    type = types.timestamp_ltz(wide) if all(zoned) else types.timestamp(wide)
+    is_read = all(_is_date(v[:10]) for v in values) and not parse_text(pa.array(values, pa.string()), type).bad
+    return type if is_read else types.STRING
 
 
 def _is_date(text: str) -> bool:
@@ -161,10 +170,6 @@ def _is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_time(text: str) -> bool:
-    return _is_date(text[:10]) and int(text[11:13]) < 24 and int(text[14:16]) < 60 and int(text[17:19]) < 60
 
 
 def _object(values: Sequence[Mapping[str, Any]]) -> tuple[types.DataType, str | None]:
