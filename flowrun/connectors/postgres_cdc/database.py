@@ -144,16 +144,16 @@ JOIN pg_class c ON c.oid = t.relid WHERE c.relkind = 'r' ORDER BY c.oid
 """Of the table, or of each of its partitions: its name, which replica identity it has, and the columns of that."""
 
 
-def lost_meanwhile(table: CapturedTable, remedy: str | None = None) -> str:
+def lost_meanwhile(table: CapturedTable, remedy: str | None) -> str:
     """What to do once the server has not told the changes of a table that was read: putting it right does not bring them back.
 
     Args:
         table: whose changes are lost.
-        remedy: what puts it right.
+        remedy: what puts it right; None: it is right again.
     """
-    first = "put that right" if remedy is None else remedy
+    first = "" if remedy is None else f"{remedy}; then "
     return (
-        f"changes since then are lost, so that going on would miss them: {first}; then SELECT pg_drop_replication_slot("
+        f"changes since then are lost, so that going on would miss them: {first}SELECT pg_drop_replication_slot("
         f"'{table.slot}'), and start the pipeline afresh, without the checkpoint"
     )
 
@@ -320,11 +320,11 @@ def check_still_published(connection: Any, table: CapturedTable, wanted: Wanted,
     try:
         is_there = is_published(connection, table, wanted, is_partitioned=is_partitioned)
     except ConnectorError as error:
-        error.hint = lost_meanwhile(table, error.hint)
+        error.hint = lost_meanwhile(table, error.hint or "put that right")
         raise
     if not is_there:
         raise ConnectorError(
             f"the publication '{table.publication}' on {table.server} was dropped",
             retryable=False,
-            hint=lost_meanwhile(table),
+            hint=lost_meanwhile(table, "put that right"),
         )

@@ -26,6 +26,7 @@ from flowrun.connectors.postgres_cdc.database import (
     slot_state,
 )
 from flowrun.connectors.postgres_cdc.log_places import format_lsn
+from flowrun.connectors.postgres_cdc.membership import Membership, check_kept, membership_of
 from flowrun.connectors.postgres_cdc.parallel_chunks import ParallelChunks
 from flowrun.connectors.postgres_cdc.pgoutput import join_messages
 from flowrun.connectors.postgres_cdc.replication import ReplicationConnection
@@ -58,16 +59,19 @@ class CapturePosition:
 
     Attributes:
         place: in the log; while rows of the table itself are read, where the log is read from afterwards.
+        membership: how the table belonged to its publication when it was asked; None: an earlier version has not kept it.
         left: what is left of the table itself; None: nothing, the log is read.
     """
 
     place: LogPlace
+    membership: Membership | None
     left: tuple[Chunk, ...] | None = None
 
     def to_json(self) -> dict[str, JsonValue]:
         """For checkpoints."""
         left: JsonValue = None if self.left is None else [chunk.to_json() for chunk in self.left]
-        return {"lsn": self.place.lsn, "skip": self.place.skip, "left": left}
+        membership = None if self.membership is None else self.membership.to_json()
+        return {"lsn": self.place.lsn, "skip": self.place.skip, "left": left, "membership": membership}
 
     @classmethod
     def from_json(cls, found: Any) -> CapturePosition | None:
@@ -76,7 +80,12 @@ class CapturePosition:
             return None
         left = found["left"]
         place = LogPlace(cast(int, found["lsn"]), cast(int, found["skip"]))
-        return cls(place, None if left is None else tuple(Chunk(*chunk) for chunk in left))
+        membership = found.get("membership")
+        return cls(
+            place,
+            None if membership is None else Membership.from_json(membership),
+            None if left is None else tuple(Chunk(*chunk) for chunk in left),
+        )
 
 
 @record
@@ -196,6 +205,7 @@ class CaptureFetcher:
         columns = tuple(dict.fromkeys((*capture.schema.names, *capture.keys)))
         wanted = Wanted(columns, capture.keys, not capture.ignores_truncate)
         oid = prepare(capture.table, wanted, goes_on=position is not None)
+        membership = self._membership(oid, None if position is None else position.membership)
         replication = ReplicationConnection(capture.table)
         opened.callback(replication.close)
         with ExitStack() as claimed:
@@ -203,20 +213,29 @@ class CaptureFetcher:
             if position is not None:
                 self._check_slot(position)
             if position is None or position.left is not None:
-                position = self._read_table(oid, position, replication)
+                position = self._read_table(membership, position, replication)
             self._wait_until_free()
             self._check_slot(position)
             replication.start(position.place.lsn)
-        watch = TableWatch(capture.table, oid, wanted, _WATCH_S, time.monotonic())
-        self._follow(oid, replication, position, watch)
+        watch = TableWatch(capture.table, membership, wanted, _WATCH_S, time.monotonic())
+        self._follow(replication, position.place, watch)
+
+    def _membership(self, oid: int, kept: Membership | None) -> Membership:
+        """How the table belongs to its publication. Raises ConnectorError if it was out of it since the checkpoint."""
+        table = self._capture.table
+        with session(table) as connection:
+            now = membership_of(connection, table, oid)
+        if kept is not None:
+            check_kept(table, kept, now)
+        return now
 
     def _read_table(
-        self, oid: int, position: CapturePosition | None, replication: ReplicationConnection
+        self, membership: Membership, position: CapturePosition | None, replication: ReplicationConnection
     ) -> CapturePosition:
         """Read what is left of the table, after the slot is made if there is none; gives the place where the log is read from."""
         capture = self._capture
         with ExitStack() as opened:
-            snapshot = TableSnapshot(capture.table, oid)
+            snapshot = TableSnapshot(capture.table, membership.table)
             opened.callback(snapshot.close)
             if position is None:
                 place, exported = self._make_slot(replication)
@@ -224,15 +243,15 @@ class CaptureFetcher:
             else:
                 place = position.place
                 moment, left = snapshot.take(None), position.left
-            in_log = CapturePosition(place)
+            in_log = CapturePosition(place, membership)
             if capture.reads_rows:
                 left = left_to_read(snapshot.pieces, left)
                 chunks = cut(left, snapshot.pieces, capture.chunk_rows, snapshot.server_version)
-                self._put(Fetched(None, CapturePosition(place, joined(chunks))))
+                self._put(Fetched(None, replace(in_log, left=joined(chunks))))
                 ParallelChunks(
                     chunks,
                     partial(read_chunks, capture.table, capture.schema, moment),
-                    lambda rows, left: self._put(Fetched(rows, CapturePosition(place, left))),
+                    lambda rows, left: self._put(Fetched(rows, replace(in_log, left=left))),
                     self._stopped.is_set,
                 ).read(self._connections)
         self._put(Fetched(None, in_log))
@@ -249,15 +268,13 @@ class CaptureFetcher:
             connection.execute(f"COMMENT ON PUBLICATION {identifier(table.publication)} IS {note}")
         return LogPlace(lsn), exported
 
-    def _follow(
-        self, oid: int, replication: ReplicationConnection, position: CapturePosition, watch: TableWatch
-    ) -> None:
+    def _follow(self, replication: ReplicationConnection, place: LogPlace, watch: TableWatch) -> None:
         capture = self._capture
-        table = LoggedTable(oid, capture.table.schema_name, capture.table.table_name)
+        table = LoggedTable(watch.membership.table, capture.table.schema_name, capture.table.table_name)
         assembler = ChangeAssembler(
-            table, capture.schema, capture.keys, position.place, ignores_truncate=capture.ignores_truncate
+            table, capture.schema, capture.keys, place, ignores_truncate=capture.ignores_truncate
         )
-        told, told_at = position.place, time.monotonic()
+        told, told_at = place, time.monotonic()
         heard = told_at
         while not self._stopped.is_set():
             found = replication.read(_IDLE_MS, self._batch_rows, _READ_BYTES)
@@ -273,7 +290,7 @@ class CaptureFetcher:
             if has_rows or (assembler.place != told and time.monotonic() - told_at > _TOLD_S):
                 told, told_at = assembler.place, time.monotonic()
                 rows = assembler.take() if has_rows else None
-                self._put(Fetched(rows, replace(position, place=told)), replication)
+                self._put(Fetched(rows, CapturePosition(told, watch.membership)), replication)
                 heard = time.monotonic()
             silence_s = time.monotonic() - heard
             if silence_s > capture.table.access.silence_s:

@@ -9,7 +9,7 @@ from typing import Any
 from flowrun.connectors.jdbc.postgres.connecting import CLIENT, conninfo, conninfo_value, may_answer_later
 from flowrun.connectors.jdbc.quoting import identifier, literal
 from flowrun.connectors.postgres_cdc.copying import read_copy
-from flowrun.connectors.postgres_cdc.database import NEEDED_BY, SETTINGS, CapturedTable
+from flowrun.connectors.postgres_cdc.database import NEEDED_BY, SETTINGS, CapturedTable, lost_meanwhile
 from flowrun.connectors.postgres_cdc.log_places import format_lsn, parse_lsn
 from flowrun.errors import ConnectorError
 
@@ -38,7 +38,11 @@ class ReplicationConnection:
         said = " ".join(self._connection.error_message.decode(errors="replace").split())
         gone = ("must be superuser", "has already been removed", "can no longer get changes from replication slot")
         permanent = any(sign in said for sign in gone) or not may_answer_later(said)
-        hint = "ALTER ROLE … REPLICATION lets a user read changes" if "replication" in said and permanent else None
+        hint = None
+        if 'publication "' in said and "does not exist" in said:  # when the change was made, whatever is there now
+            hint = lost_meanwhile(self._table, None)
+        elif "replication" in said and permanent:
+            hint = "ALTER ROLE … REPLICATION lets a user read changes"
         return ConnectorError(f"cannot {action}: {self._table.server}: {said}", retryable=not permanent, hint=hint)
 
     def create_slot(self) -> tuple[int, str]:

@@ -19,13 +19,15 @@ from flowrun.api.source import (
 )
 from flowrun.connectors.listed_splits import ListedSplitEnumerator
 from flowrun.connectors.postgres_cdc.fetcher import Capture, CaptureFetcher, CapturePosition
+from flowrun.connectors.postgres_cdc.membership import MEMBERSHIP
 from flowrun.core.clock import Clock
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.shapes import Shape, integer, listed, members, optional
 
 _POSITION = members(
-    {"lsn": optional(integer()), "skip": integer(), "left": optional(listed(listed(integer(), length=4)))}
+    {"lsn": optional(integer()), "skip": integer(), "left": optional(listed(listed(integer(), length=4)))},
+    later={"membership": optional(MEMBERSHIP)},
 )
 _NOTHING: dict[str, JsonValue] = {"lsn": None, "skip": 0, "left": None}
 
@@ -62,7 +64,7 @@ class PostgresCdcSource:
 
     @property
     def position_shape(self) -> Shape:
-        """A place in the log, and while the table itself is read, what is left of it."""
+        """A place in the log, how the table is published, and while the table itself is read, what is left of it."""
         return _POSITION
 
     @property

@@ -1,7 +1,7 @@
 """Whether the server still tells the changes of a table whose log is read.
 
-The log does not say that a table was dropped, renamed or taken out of its publication: it just has no further changes. The catalogs do,
-so they are asked now and then.
+The log does not say that a table was dropped, renamed or taken out of its publication: it just has no further changes, or lacks some. The
+catalogs do, so they are asked now and then.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from flowrun.connectors.jdbc.quoting import identifier
 from flowrun.connectors.postgres_cdc.database import CapturedTable, Wanted, check_still_published, find_table, session
 from flowrun.connectors.postgres_cdc.log_places import parse_lsn
+from flowrun.connectors.postgres_cdc.membership import Membership, check_kept, membership_of
 from flowrun.errors import ConnectorError
 
 _END_OF_LOG = """
@@ -23,15 +24,18 @@ class TableWatch:
 
     Args:
         table: as it was when its log began to be read.
-        oid: the server's number of it then.
+        membership: how it belonged to its publication then.
         wanted: what is read of it.
         interval_s: how long it waits between two questions.
         now_s: the time at which it begins, of a clock that only goes forward.
     """
 
-    def __init__(self, table: CapturedTable, oid: int, wanted: Wanted, interval_s: float, now_s: float) -> None:
+    def __init__(
+        self, table: CapturedTable, membership: Membership, wanted: Wanted, interval_s: float, now_s: float
+    ) -> None:
+        self.membership = membership
+        """How the table belonged to its publication when that was asked last: all the time until then it was in it."""
         self._table = table
-        self._oid = oid
         self._wanted = wanted
         self._interval_s = interval_s
         self._asked_s = now_s
@@ -74,7 +78,7 @@ class TableWatch:
         table = self._table
         there = connection.execute(
             "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
-            [self._oid],
+            [self.membership.table],
         ).fetchone()
         if there is None:
             raise ConnectorError(
@@ -88,5 +92,8 @@ class TableWatch:
                 retryable=False,
                 hint="rename it back, or name it so in 'schema-name' and 'table-name'; then go on from the checkpoint",
             )
-        _, kind = find_table(connection, table)
+        oid, kind = find_table(connection, table)
         check_still_published(connection, table, self._wanted, is_partitioned=kind == "p")
+        now = membership_of(connection, table, oid)
+        check_kept(table, self.membership, now)
+        self.membership = now

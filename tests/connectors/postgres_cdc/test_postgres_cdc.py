@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import psycopg
@@ -19,6 +20,7 @@ from flowrun.api.source import Split
 from flowrun.connectors.postgres_cdc import fetcher
 from flowrun.connectors.postgres_cdc.connector import CONNECTOR
 from flowrun.connectors.postgres_cdc.source import PostgresCdcSource
+from flowrun.connectors.postgres_cdc.table_watch import TableWatch
 from flowrun.core import types as t
 from flowrun.core.elements import RowKind
 from flowrun.core.options import parse_options
@@ -32,6 +34,8 @@ pytestmark = pytest.mark.exhaustive
 SCHEMA = Schema.of(id=t.BIGINT, name=t.STRING, n=t.INT)
 SOON_S = 30
 CREATE = "CREATE TABLE t (id bigint PRIMARY KEY, name text, n integer)"
+DROPPED = "publication .mine. .*(was dropped|does not exist)"
+"""Which of the two is said depends on who notices first: the watch of the tables, or the server with the next change."""
 
 
 def source(database: PostgresDatabase, schema: Schema = SCHEMA, **more: str) -> PostgresCdcSource:
@@ -109,6 +113,10 @@ class Reading:
         position = self.checkpoint()[0].position
         return position["lsn"] is not None and position["left"] is None
 
+    def has_read(self, id: int) -> bool:
+        """Whether a row with this key is read."""
+        return id in self.rows
+
     def close(self) -> None:
         for reader in self.drive.readers:
             reader.close()
@@ -125,6 +133,11 @@ def reading() -> Iterator[Callable[..., Reading]]:
     yield read
     for each in made:
         each.close()
+
+
+def skip_before_15(database: PostgresDatabase, *, when: bool) -> None:
+    if when and database.execute("SHOW server_version_num")[0][0] < "150000":
+        pytest.skip("publications name whole tables, one by one or all, before PostgreSQL 15")
 
 
 def table_of(database: PostgresDatabase) -> dict[Any, dict[str, Any]]:
@@ -312,7 +325,7 @@ def test_a_table_that_was_made_anew_is_told(postgres: PostgresDatabase, reading:
         ("ALTER PUBLICATION mine DROP TABLE t", "publication 'mine' .* does not have the table"),
         ("ALTER PUBLICATION mine SET TABLE t WHERE (n > 1)", "publication 'mine' .* has only rows WHERE"),
         ("ALTER PUBLICATION mine SET (publish = 'insert')", "publication 'mine' .* does not publish update and delete"),
-        ("DROP PUBLICATION mine", "publication .?mine.? .*(was dropped|does not exist)"),
+        ("DROP PUBLICATION mine", DROPPED),
     ],
     ids=[
         "dropped",
@@ -373,6 +386,166 @@ def test_nothing_tempts_to_go_on_from_a_checkpoint_without_the_changes_since(
     assert f"SELECT pg_drop_replication_slot('{made.capture.table.slot}')" in hint
     assert hint.endswith("start the pipeline afresh, without the checkpoint")
     assert postgres.execute("SELECT count(*) FROM pg_publication")[0][0] == int("DROP PUB" not in statement)
+
+
+BY_ROOT = "WITH (publish_via_partition_root = true)"
+OUT_AND_BACK = ("ALTER PUBLICATION mine DROP TABLE t", "ALTER PUBLICATION mine ADD TABLE t")
+SCHEMA_OUT_AND_BACK = (
+    "ALTER PUBLICATION mine DROP TABLES IN SCHEMA public",
+    "ALTER PUBLICATION mine ADD TABLES IN SCHEMA public",
+)
+WAS_OUT = "was taken out of the publication 'mine' .* and put back"
+
+
+@pytest.mark.parametrize("meanwhile", ["a job runs", "no job runs"])
+@pytest.mark.parametrize(
+    ("table", "publication", "out_and_back", "told"),
+    [
+        ("t", "TABLE t", OUT_AND_BACK, WAS_OUT),
+        ("t", "TABLE t", ("ALTER PUBLICATION mine SET TABLE u", "ALTER PUBLICATION mine SET TABLE t, u"), WAS_OUT),
+        ("t", "TABLE t", ("DROP PUBLICATION mine", "CREATE PUBLICATION mine FOR TABLE t"), DROPPED),
+        ("t", "ALL TABLES", ("DROP PUBLICATION mine", "CREATE PUBLICATION mine FOR ALL TABLES"), DROPPED),
+        ("t", "TABLES IN SCHEMA public", SCHEMA_OUT_AND_BACK, WAS_OUT),
+        ("parted", f"TABLE parted {BY_ROOT}", [each.replace(" t", " parted") for each in OUT_AND_BACK], WAS_OUT),
+        ("parted", f"TABLES IN SCHEMA public {BY_ROOT}", SCHEMA_OUT_AND_BACK, WAS_OUT),
+        ("part", "TABLE parted", [each.replace(" t", " parted") for each in OUT_AND_BACK], WAS_OUT),
+    ],
+    ids=["by name", "in a list", "publication", "all tables", "schema", "partitioned", "partitioned in a schema", "partition"],
+)  # fmt: skip
+def test_a_table_that_was_out_of_its_publication_for_a_moment_has_lost_changes(
+    postgres: PostgresDatabase,
+    reading: Callable[..., Reading],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    publication: str,
+    out_and_back: Sequence[str],
+    told: str,
+    meanwhile: str,
+) -> None:
+    skip_before_15(postgres, when="SCHEMA" in publication)
+    postgres.execute(
+        f"{CREATE}; CREATE TABLE u (i int); CREATE TABLE parted (LIKE t INCLUDING INDEXES) PARTITION BY RANGE (id);"
+        f"CREATE TABLE part PARTITION OF parted DEFAULT; CREATE PUBLICATION mine FOR {publication}"
+    )
+    monkeypatch.setattr(fetcher, "_WATCH_S", 0.05)
+    made = source(postgres, publication__name="mine", table_name=table)
+    job = reading(made)
+    job.until(job.is_in_log)
+    kept = job.checkpoint()
+    if meanwhile == "no job runs":
+        job.close()
+    postgres.execute(f"; INSERT INTO {table} VALUES (1, 'lost', 1);".join(out_and_back))
+    if meanwhile == "no job runs":
+        job = reading(made, kept)
+    with pytest.raises(ConnectorError, match=told) as raised:
+        job.until(lambda: False)
+    assert raised.value.retryable is False
+    hint = raised.value.hint or ""
+    assert "changes since then are lost" in hint
+    assert f"SELECT pg_drop_replication_slot('{made.capture.table.slot}')" in hint
+    assert hint.endswith("start the pipeline afresh, without the checkpoint")
+
+
+def test_a_table_that_left_its_publication_for_a_moment_while_its_rows_were_half_read(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    made = source(postgres, scan__incremental__snapshot__chunk__size="1000")
+    _, kept = half_read(postgres, made, reading)
+    name = made.capture.table.publication
+    postgres.execute(f"ALTER PUBLICATION {name} DROP TABLE t; ALTER PUBLICATION {name} ADD TABLE t")
+    with pytest.raises(ConnectorError, match=rf"was taken out of the publication '{name}' .* and put back"):
+        reading(made, kept).until(lambda: False)
+
+
+@pytest.mark.parametrize(
+    "statement", [f"DROP TABLE t; {CREATE}", f"ALTER TABLE t RENAME TO old; {CREATE}"], ids=["made anew", "exchanged"]
+)
+def test_another_table_of_the_name_is_told_when_a_job_goes_on(
+    postgres: PostgresDatabase, reading: Callable[..., Reading], statement: str
+) -> None:
+    postgres.execute(f"{CREATE}; CREATE PUBLICATION mine FOR ALL TABLES; INSERT INTO t VALUES (1, 'a', 1)")
+    made = source(postgres, publication__name="mine")
+    job = reading(made)
+    job.until(lambda: 1 in job.rows and job.is_in_log())
+    kept = job.checkpoint()
+    job.close()
+    postgres.execute(statement)
+    with pytest.raises(ConnectorError, match=r'table "public"."t" .* is another one than') as raised:
+        reading(made, kept).until(lambda: False)
+    assert raised.value.retryable is False
+    assert (raised.value.hint or "").endswith("start the pipeline afresh, without the checkpoint")
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["a job runs", "no job runs"])
+@pytest.mark.parametrize(
+    ("publication", "statements"),
+    [
+        ("TABLE t", ["ALTER PUBLICATION mine ADD TABLE u", "ALTER PUBLICATION mine SET TABLE t"]),
+        ("TABLE t, u", ["ALTER PUBLICATION mine SET TABLE t", "ALTER PUBLICATION mine SET TABLE t, u"]),
+        ("TABLE t", ["ALTER TABLE t RENAME TO v; ALTER TABLE v RENAME TO t", "VACUUM FULL t"]),
+        ("TABLE t", ["ALTER PUBLICATION mine RENAME TO yours; ALTER PUBLICATION yours RENAME TO mine"]),
+        ("TABLE t", ["ALTER PUBLICATION mine ADD TABLES IN SCHEMA public", "ALTER PUBLICATION mine DROP TABLE t"]),
+    ],
+    ids=["other tables", "list of tables", "renamed and back", "publication renamed and back", "named otherwise"],
+)
+def test_a_table_that_was_in_its_publication_all_the_time_is_gone_on_with(
+    postgres: PostgresDatabase,
+    reading: Callable[..., Reading],
+    monkeypatch: pytest.MonkeyPatch,
+    publication: str,
+    statements: Sequence[str],
+    runs: bool,
+) -> None:
+    skip_before_15(postgres, when="SCHEMA" in " ".join(statements))
+    postgres.execute(f"{CREATE}; CREATE TABLE u (i int PRIMARY KEY); CREATE PUBLICATION mine FOR {publication}")
+    looks: list[int] = []
+    look = TableWatch.check
+
+    def counted(watch: TableWatch, read_lsn: int, now_s: float) -> None:
+        look(watch, read_lsn, now_s)
+        looks.append(read_lsn)
+
+    monkeypatch.setattr(TableWatch, "check", counted)
+    monkeypatch.setattr(fetcher, "_WATCH_S", 0.0)
+    made = source(postgres, publication__name="mine")
+    job = reading(made)
+    job.until(job.is_in_log)
+    for number, statement in enumerate(statements):
+        kept = job.checkpoint()
+        if not runs:
+            job.close()
+        postgres.execute(statement)
+        if not runs:
+            job = reading(made, kept, job.rows)
+        looked = len(looks)
+        job.until(lambda looked=looked: len(looks) > looked + 1)
+        postgres.execute("INSERT INTO t VALUES (%s, 'a', 1)", [number])
+        job.until(partial(job.has_read, number))
+    assert job.rows == table_of(postgres)
+
+
+def test_a_checkpoint_of_an_earlier_version_does_not_say_how_the_table_was_published(
+    postgres: PostgresDatabase, reading: Callable[..., Reading]
+) -> None:
+    postgres.execute(f"{CREATE}; CREATE PUBLICATION mine FOR TABLE t; INSERT INTO t VALUES (1, 'a', 1)")
+    made = source(postgres, publication__name="mine")
+    job = reading(made)
+    job.until(lambda: 1 in job.rows and job.is_in_log())
+    (split,) = job.checkpoint()
+    position = cast("dict[str, Any]", split.position)
+    early = Split(split.split_id, {name: position[name] for name in ("lsn", "skip", "left")})
+    job.close()
+    postgres.execute("ALTER PUBLICATION mine DROP TABLE t; ALTER PUBLICATION mine ADD TABLE t")
+    made.position_shape(early.position, "")
+    again = reading(made, [early], job.rows)
+    again.until(again.is_in_log)
+    postgres.execute("INSERT INTO t VALUES (2, 'b', 2)")
+    again.until(lambda: 2 in again.rows)
+    kept = again.checkpoint()
+    again.close()
+    postgres.execute("ALTER PUBLICATION mine DROP TABLE t; ALTER PUBLICATION mine ADD TABLE t")
+    with pytest.raises(ConnectorError, match="was taken out of the publication 'mine'"):
+        reading(made, kept).until(lambda: False)
 
 
 def test_a_server_that_cannot_be_asked_about_its_tables_is_no_error(
@@ -470,8 +643,7 @@ def test_a_publication_of_a_part_of_the_changes_is_told(
     more: dict[str, str],
     message: str | None,
 ) -> None:
-    if "(" in publication.partition("WITH")[0] and postgres.execute("SHOW server_version_num")[0][0] < "150000":
-        pytest.skip("publications name whole tables before PostgreSQL 15")
+    skip_before_15(postgres, when="(" in publication.partition("WITH")[0])
     postgres.execute(f"{CREATE}; CREATE TABLE u (i int)")
     postgres.execute(f"CREATE PUBLICATION \"My 'own' one\" FOR {publication}")
     job = reading(source(postgres, publication__name="My 'own' one", **more))
