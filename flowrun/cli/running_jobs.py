@@ -135,8 +135,13 @@ def choose_known(wanted: str, jobs: RunningJobs) -> Any:
     Raises:
         PipelineError: it names none, or several that run.
     """
-    over = _named(wanted, jobs.ended)
-    return over[-1] if over and not _named(wanted, jobs.entries) else choose(wanted, jobs.entries, jobs.where)
+    over = newest_ended(wanted, jobs)
+    return over if over is not None and not _named(wanted, jobs.entries) else choose(wanted, jobs.entries, jobs.where)
+
+
+def newest_ended(wanted: str, jobs: RunningJobs) -> Any | None:
+    """The newest of the jobs that have ended and that `wanted` names; None: there is none."""
+    return next(reversed(_named(wanted, jobs.ended)), None)
 
 
 def wait_for_answer(

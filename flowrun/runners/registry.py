@@ -134,6 +134,16 @@ class JobRegistry:
                     return content
         return None
 
+    def left(self, prefix: str) -> list[bytes]:
+        """What other processes of this user have left under names that begin so; it stays there."""
+        found: dict[str, bytes] = {}
+        for folder in self._folders:
+            with suppress(OSError, ClusterError), _opened(folder) as handle:
+                for name in sorted(os.listdir(handle)):
+                    if name.startswith(prefix) and name.endswith(_LEFT) and (content := _content(handle, name)):
+                        found.setdefault(name, content)
+        return list(found.values())
+
     def entries(self) -> tuple[JobEntry, ...]:
         """All jobs of this machine whose process lives, oldest first. Files of dead ones are deleted.
 

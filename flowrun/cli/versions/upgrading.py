@@ -19,10 +19,18 @@ from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, say, show_
 from flowrun.cli.logs import LogOptions
 from flowrun.cli.plan import colored
 from flowrun.cli.restoring import go_to_working_directory
-from flowrun.cli.running_jobs import JobControlClient, choose, running_jobs, wait_for_answer
+from flowrun.cli.running_jobs import (
+    JobControlClient,
+    RunningJobs,
+    choose,
+    newest_ended,
+    running_jobs,
+    wait_for_answer,
+)
 from flowrun.cli.supervising import ended_with, hand_over, is_alive
 from flowrun.cli.versions.difference_text import difference_lines
 from flowrun.cli.versions.following import follow, report, take_over
+from flowrun.cli.versions.under_way import forget_upgrade, note_upgrade, upgrade_under_way
 from flowrun.core.clock import SystemClock
 from flowrun.core.record import record
 from flowrun.core.units import format_duration
@@ -102,11 +110,11 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     jobs = stack.enter_context(running_jobs(request.cluster))
     try:
         entry = choose(name, jobs.entries, jobs.where)
-    except PipelineError:
-        _check_is_free(VersionHistory(_folder_of(request, name)))  # between two versions no job runs
+        client = jobs.client(entry)
+        history = _history_of(client)
+    except (PipelineError, ClusterError):
+        _check_is_free(_history_of_stopped(request, name, jobs))  # between two versions no job runs
         raise
-    client = jobs.client(entry)
-    history = _history_of(client)
     lock = history.lock(clock)
     stack.callback(lock.release)
     _check_is_free(history)
@@ -129,6 +137,8 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     secrets = withheld_values(compiled.text, request.variables, request.overrides)
     if request.cluster is not None:
         check_withheld(old.text, request.variables)
+    if request.cluster is None:
+        note_upgrade(entry.job_id, entry.name, history)
     begun = _begin(request, history, client, plan)
     if request.cluster is None:
         hand_over(begun.upgrade_id, secrets)
@@ -142,7 +152,7 @@ def continue_upgrade(request: UpgradeRequest, stack: ExitStack) -> int:
     jobs = stack.enter_context(running_jobs(request.cluster))
     name = request.to or _name_of(request)
     running = [entry for entry in jobs.entries if name == entry.name or entry.job_id.startswith(name)]
-    history = _history_of(jobs.client(running[0])) if running else VersionHistory(_folder_of(request, name))
+    history = _history_of(jobs.client(running[0])) if running else _history_of_stopped(request, name, jobs)
     lock = history.lock(clock)
     stack.callback(lock.release)
     found = history.upgrade()
@@ -227,6 +237,19 @@ def _history_of(client: JobControlClient) -> VersionHistory:
             "stop it with a savepoint, and resume from that with a pipeline that has settings.checkpoint",
         )
     return VersionHistory(resolve(str(folder)))
+
+
+def _history_of_stopped(request: UpgradeRequest, name: str, jobs: RunningJobs) -> VersionHistory:
+    """The versions of a job that does not run, or not at the moment. Raises StateError: they cannot be read."""
+    if request.cluster is None:
+        found = upgrade_under_way(name)
+        if found is not None:
+            return found
+    elif (entry := newest_ended(name, jobs)) is not None:
+        folder = jobs.client(entry).describe().get("folder")
+        if folder is not None:
+            return VersionHistory(resolve(str(folder)))
+    return VersionHistory(_folder_of(request, name))
 
 
 def _folder_of(request: UpgradeRequest, name: str) -> StatePath:
@@ -390,6 +413,7 @@ def _finish(
         if followed is None:
             return take_over(history, {**request.variables, **secrets}, _VIEW, release)
         decided = followed
+        forget_upgrade(decided.job_id)
     if decided.phase in (Phase.ACCEPTED, Phase.WENT_BACK):
         _forget_savepoints(history, request.keep_savepoints)
     return report(decided)
