@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import logging
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -35,6 +36,8 @@ SETTLED_S = 0.3
 """How long nothing is typed before a text is looked at."""
 CATALOGS_S = 0.5
 """How long words are waited for that catalogs are asked for; what comes later is proposed with the next key."""
+HOVER_S = 2.0
+"""How long a catalog is waited for that knows what a word is."""
 _KINDS = {
     "keyword": "Keyword", "catalog": "Module", "database": "Module", "table": "Class", "column": "Field", "function": "Function",
     "option": "Property", "key": "Property", "value": "EnumMember",
@@ -88,8 +91,8 @@ def make_server() -> LanguageServer:
         return await documents.proposals(params.text_document.uri, params.position)
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    def hover(params: lsp.HoverParams) -> lsp.Hover | None:
-        return documents.about(params.text_document.uri, params.position)
+    async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
+        return await documents.about(params.text_document.uri, params.position)
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     def define(params: lsp.DefinitionParams) -> lsp.Location | None:
@@ -177,14 +180,21 @@ class _Documents:
             )
         return lsp.CompletionList(is_incomplete=self._asked.is_waiting, items=items)
 
-    def about(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
-        """What a word is."""
+    async def about(self, uri: str, position: lsp.Position) -> lsp.Hover | None:
+        """What a word is. Catalogs are waited for, each question once and not long; other requests are answered meanwhile."""
         from lsprotocol import types as lsp
 
+        from flowrun.runners.editing.catalog_words import CatalogWords
         from flowrun.runners.editing.meaning import about
 
         document, line, column = self._place(uri, position)
-        text = about(_path(document), document.source, line, column, self._analysis(uri))
+        analysis = self._analysis(uri)
+        here = (_path(document), document.source, line, column, analysis, CatalogWords(analysis.catalogs, self._asked))
+        end = time.monotonic() + HOVER_S
+        text = about(*here)
+        while text is None and self._asked.is_waiting and (left := end - time.monotonic()) > 0:
+            await asyncio.to_thread(self._asked.settle, left)
+            text = about(*here)
         return None if text is None else lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text))
 
     def definition(self, uri: str, position: lsp.Position) -> lsp.Location | None:

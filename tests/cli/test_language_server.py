@@ -174,6 +174,13 @@ def test_names_of_catalogs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert labels(2, "SELECT * FROM c.") == ["shop", "other"]
         assert labels(2, "SELECT * FROM c.shop.or") == ["orders"]
         assert labels(1, "SELECT o.pr") == ["price"]
+        hovered = editor.at("hover", "job.sql", 1, len("SELECT o.pr FROM c.shop.or"))["contents"]["value"]
+        assert "**c.shop.orders**" in hovered
+        assert "price DECIMAL" in hovered
+        editor.open("other.sql", f"{made}SELECT * FROM c.other.orders")
+        assert (
+            "buyer STRING" in editor.at("hover", "other.sql", 1, len("SELECT * FROM c.other.or"))["contents"]["value"]
+        )
         assert editor.close() == 0
     finally:
         editor.kill()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from flowrun.core.record import record
+from flowrun.core.schema import Schema
 from flowrun.errors import Location
 from flowrun.frontend.pipeline import SQL_SUFFIXES
 from flowrun.runners.editing.analysis import Analysis
+from flowrun.runners.editing.catalog_words import CatalogWords
 from flowrun.runners.editing.sql_text import Cursor, cursor_between
 from flowrun.runners.editing.sql_words import connector_words, function_words, named_in, options_of
 from flowrun.runners.editing.yaml_words import key_at, place_in, place_of, record_at
@@ -44,8 +47,10 @@ def word_at(line: str, column: int) -> Word | None:
     return None
 
 
-def about(path: Path, text: str, line: int, column: int, analysis: Analysis) -> str | None:
-    """What people are told of the word at a place, as Markdown; None: nothing is known of it.
+def about(
+    path: Path, text: str, line: int, column: int, analysis: Analysis, catalogs: CatalogWords | None = None
+) -> str | None:
+    """What people are told of the word at a place, as Markdown; None: nothing is known of it, or not yet by its catalog.
 
     Args:
         path: of the text.
@@ -53,22 +58,26 @@ def about(path: Path, text: str, line: int, column: int, analysis: Analysis) -> 
         line: 0-based.
         column: 0-based code point.
         analysis: of the text, or of its last version without errors.
+        catalogs: whose tables the text may name; None: none.
     """
     lines = text.split("\n")
     word = word_at(lines[line], column) if line < len(lines) else None
     if word is None:
         return None
     is_sql = path.suffix.lower() in SQL_SUFFIXES
+    stored: Mapping[str, Schema] = {}
     if is_sql:
         cursor = _cursor(lines, line, column)
         if cursor.in_comment or cursor.text is not None:
             return None if cursor.in_comment else _of_sql_option(cursor, word)
+        if catalogs is not None:
+            stored = catalogs.tables_in(cursor.statement, analysis.tables)
     own = None if is_sql else _of_yaml_key(path, text, line, word)
     return (
         own
         or _of_function(lines[line], word, analysis)
-        or _of_table(word, analysis)
-        or _of_column(text, line, word, analysis, is_sql=is_sql)
+        or _of_table(word, {**stored, **analysis.tables})
+        or _of_column(text, line, word, analysis, stored, is_sql=is_sql)
     )
 
 
@@ -96,18 +105,21 @@ def _of_function(line: str, word: Word, analysis: Analysis) -> str | None:
     return f"```sql\n{usage}\n```\n{doc}"
 
 
-def _of_table(word: Word, analysis: Analysis) -> str | None:
-    schema = analysis.tables.get(word.text)
+def _of_table(word: Word, tables: Mapping[str, Schema]) -> str | None:
+    schema = tables.get(word.text)
     if schema is None:
         return None
     columns = "\n".join(f"{field.name} {field.type}" for field in schema)
     return f"**{word.text}**\n```sql\n{columns}\n```"
 
 
-def _of_column(text: str, line: int, word: Word, analysis: Analysis, *, is_sql: bool) -> str | None:
+def _of_column(
+    text: str, line: int, word: Word, analysis: Analysis, stored: Mapping[str, Schema], *, is_sql: bool
+) -> str | None:
     name = word.text.rpartition(".")[2]
     read = text if is_sql else _yaml_input(text, line)
-    found = [(f.name, str(f.type)) for schema in named_in(read, analysis.tables) for f in schema if f.name == name]
+    schemas = (*named_in(read, analysis.tables), *stored.values())
+    found = [(f.name, str(f.type)) for schema in schemas for f in schema if f.name == name]
     return None if not found else "\n".join(f"```sql\n{name} {type}\n```" for name, type in dict.fromkeys(found))
 
 

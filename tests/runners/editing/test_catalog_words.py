@@ -13,9 +13,10 @@ from flowrun.core.schema import Schema
 from flowrun.core.types import BIGINT, STRING
 from flowrun.errors import ConnectorError
 from flowrun.frontend.sql.script.known_catalogs import KnownCatalog, KnownCatalogs
-from flowrun.runners.editing.analysis import analyse
+from flowrun.runners.editing.analysis import Analysis, analyse
 from flowrun.runners.editing.asked_catalogs import AskedCatalogs
 from flowrun.runners.editing.catalog_words import CatalogWords
+from flowrun.runners.editing.meaning import about
 from flowrun.runners.editing.sql_words import sql_proposals
 from flowrun.runners.sql_session import SqlSession
 from tests.frontend.sql.script.shop_catalog import shop_catalogs
@@ -160,6 +161,48 @@ def test_a_table_that_the_script_declares_hides_that_of_the_catalog() -> None:
         words(known, asked, "SELECT o| FROM orders", mine)
         settled(asked)
     assert words(known, asked, "SELECT o| FROM orders", mine) == ["only", "orders"]
+
+
+def hover(known: KnownCatalogs, asked: AskedCatalogs, text: str) -> str | None:
+    before, _, after = text.partition("|")
+    line = before.count("\n")
+    place = len(before.rpartition("\n")[2])
+    return about(Path("job.sql"), before + after, line, place, Analysis(), CatalogWords(known, asked))
+
+
+@pytest.mark.parametrize(
+    ("used", "text", "wanted"),
+    [
+        ((), "SELECT * FROM c.shop.or|ders", "**c.shop.orders**\n```sql\nid BIGINT\n"),
+        ((), "SELECT *\nFROM c.shop.`s.|out`", "buyer STRING"),
+        ((), "SELECT o.pr|ice FROM c.shop.orders AS o", "```sql\nprice DECIMAL"),
+        (("USE CATALOG c",), "SELECT 1; SELECT * FROM or|ders; SELECT 2", "price DECIMAL"),
+        (("USE CATALOG c",), "SELECT * FROM other.or|ders", "buyer STRING"),
+        ((), "SELECT * FROM c.shop.no|thing", None),
+        ((), "SELECT 1 FROM or|ders", None),
+    ],
+)
+def test_tables_of_catalogs_and_their_columns_are_explained(
+    used: tuple[str, ...], text: str, wanted: str | None
+) -> None:
+    known, asked = known_by(CREATE, *used), AskedCatalogs()
+    for _ in range(3):
+        hover(known, asked, text)
+        settled(asked)
+    said = hover(known, asked, text)
+    assert (said is None) == (wanted is None), said
+    assert wanted is None or wanted in str(said)
+
+
+def test_who_hovers_does_not_wait_for_a_server_that_is_slow() -> None:
+    server = Server()
+    asked = AskedCatalogs()
+    try:
+        assert hover(KnownCatalogs({"slow": server.known}), asked, "SELECT * FROM slow.d.t|") is None
+    finally:
+        server.may_answer.set()
+    settled(asked)
+    assert "id BIGINT" in str(hover(KnownCatalogs({"slow": server.known}), asked, "SELECT * FROM slow.d.t|"))
 
 
 def test_who_writes_does_not_wait_for_a_server_that_is_slow() -> None:
