@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -299,8 +298,8 @@ class StreamExecutionEnvironment:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What the program was given: `--var` of the command line, and the environment variables of the process."""
-        return {**os.environ, **current_executor().variables}
+        """What the program was given: `--var` of the command line, variables of its project, and environment variables of the process."""
+        return current_executor().variables
 
     def execute(self, runner: Callable[[JobGraph], JobResult] | None = None) -> JobResult:
         """Run the job to its end, and forget its sinks: what is built afterwards is another job.

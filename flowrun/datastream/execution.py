@@ -50,7 +50,7 @@ class PipelineExecutor(Protocol):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Values for the program, by name."""
+        """Values for the program, by name; environment variables of the process come last."""
         ...
 
     def execute(self, environment: StreamExecutionEnvironment) -> JobResult:

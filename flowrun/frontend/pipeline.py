@@ -117,7 +117,7 @@ def load_text(
     """
     diagnostics = diagnostics or Diagnostics(source)
     own = {path: value for path, value in overrides.items() if path != ENVIRONMENT}
-    shared = _shared(project, overrides.get(ENVIRONMENT), folder, diagnostics)
+    shared = parts_of_project(project, overrides.get(ENVIRONMENT), folder, diagnostics)
     if functions is None:
         functions = functions_beside(folder, *(() if project is None else (Path(project.directory),)))
     with bounded_nesting(source.file):
@@ -144,12 +144,12 @@ def script_catalogs(
     """
     from flowrun.frontend.sql.script.known_catalogs import catalogs_of  # only who writes scripts needs it
 
-    shared = _shared(project, overrides.get(ENVIRONMENT), folder, Diagnostics(source))
+    shared = parts_of_project(project, overrides.get(ENVIRONMENT), folder, Diagnostics(source))
     with bounded_nesting(source.file):
         return catalogs_of(source, variables=variables, environment=os.environ, folder=folder, shared=shared)
 
 
-def _shared(
+def parts_of_project(
     project: ProjectText | None, environment: str | None, folder: Path, diagnostics: Diagnostics
 ) -> SharedParts | None:
     """What a project gives to a pipeline in an environment.

@@ -7,6 +7,7 @@ running job puts back what was there.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -300,8 +301,8 @@ class EmbeddedExecutor:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """None beside those of the process."""
-        return {}
+        """Those of the process."""
+        return dict(os.environ)
 
     def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
         """Run the job to its end. Raises as `run_embedded`."""

@@ -16,7 +16,7 @@ from flowrun.errors import Diagnostic, PipelineError
 from flowrun.frontend.pipeline import LoadedPipeline
 from flowrun.masking import holds_secret, is_secret, learn_secret
 from flowrun.plan.nodes import Plan, Scan, Sink, TableReference, walk_plan
-from flowrun.state.checkpoints import PipelineText
+from flowrun.state.checkpoints import PipelineText, ProjectText
 
 
 def text_to_keep(
@@ -74,8 +74,10 @@ def withheld_values(kept: PipelineText, variables: Mapping[str, str], overrides:
     return values
 
 
-def program_text_to_keep(path: Path, variables: Mapping[str, str], overrides: Mapping[str, str]) -> PipelineText:
-    """What checkpoints of a program's job keep of the program and of the command line; see `text_to_keep`."""
+def program_text_to_keep(
+    path: Path, variables: Mapping[str, str], overrides: Mapping[str, str], project: ProjectText | None = None
+) -> PipelineText:
+    """What checkpoints of a program's job keep of the program, of the command line and of its project; see `text_to_keep`."""
     withheld = tuple(sorted(name for name, value in variables.items() if value and is_secret(value)))
     return PipelineText(
         file_name=str(path),
@@ -85,6 +87,7 @@ def program_text_to_keep(path: Path, variables: Mapping[str, str], overrides: Ma
         overrides=dict(overrides),
         working_directory=os.getcwd(),
         withheld=withheld,
+        project=project,
     )
 
 

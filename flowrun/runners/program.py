@@ -23,6 +23,8 @@ from flowrun.core.resources import SlotSettings
 from flowrun.datastream.environment import StreamExecutionEnvironment
 from flowrun.datastream.execution import JobClient, PipelineExecutor, executing
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError
+from flowrun.frontend.pipeline import project_of
+from flowrun.frontend.project_file import ENVIRONMENT
 from flowrun.frontend.settings.reading import overridden_settings
 from flowrun.graph.job_graph import JobGraph
 from flowrun.graph.stream_graph import GraphSettings, StreamGraph
@@ -33,8 +35,9 @@ from flowrun.plan.guarantees import Endpoint, SinkGuarantee, sink_guarantee
 from flowrun.plan.tables import ProgramTable
 from flowrun.runners.graph_texts import render_graphs
 from flowrun.runners.pipeline_text import program_text_to_keep
+from flowrun.runners.program_variables import program_variables, shared_of_program
 from flowrun.runtime.job_status import JobResult
-from flowrun.state.checkpoints import PipelineText
+from flowrun.state.checkpoints import PipelineText, ProjectText
 
 
 @record
@@ -187,6 +190,7 @@ def compile_environment(
     variables: Mapping[str, str],
     overrides: Mapping[str, str],
     text: PipelineText | None = None,
+    project: ProjectText | None = None,
 ) -> CompiledProgram:
     """The job that an environment of a program has now, with what the command line says in place of the program's settings.
 
@@ -194,20 +198,22 @@ def compile_environment(
         environment: of the program.
         path: the program's file.
         variables: that it was given.
-        overrides: of its settings.
+        overrides: of its settings, and the environment of its project.
         text: what is kept of the program; None: it is read from the file.
+        project: what its project adds, if there is no `text`; None: it is in none.
 
     Raises:
         PipelineError: the job is wrong, or one of the settings.
     """
-    environment.settings = _overridden(environment.settings, overrides)
+    own = {key: value for key, value in overrides.items() if key != ENVIRONMENT}
+    environment.settings = _overridden(environment.settings, own)
     for source in (source for sink in environment.sinks for source in _sources(sink)):
         if isinstance(source.factory, SourceOperatorFactory):  # it was made with the program's own settings
             source.factory = replace(source.factory, batch_rows=environment.settings.job.batch_rows)
     graph, job_graph = environment.graphs()
     if overrides.get("settings.parallelism") == "auto":  # other machines, and later runs, have other cores
         overrides = {**overrides, "settings.parallelism": str(graph.settings.parallelism)}
-    text = text or program_text_to_keep(path, variables, overrides)
+    text = text or program_text_to_keep(path, variables, overrides, project)
     sources = {id(source): source for sink in environment.sinks for source in _sources(sink)}
     reads = tuple(environment.table_of(source) for source in sources.values())
     writes = tuple(environment.table_of(sink) for sink in environment.sinks)
@@ -332,9 +338,15 @@ class _Stopping:
         text: PipelineText | None = None,
     ) -> None:
         self._path = path
-        self.variables = variables
+        self._given = variables
         self._overrides = overrides
         self._text = text
+        self._project = project_of(path) if text is None else text.project
+        self._shared = shared_of_program(path, overrides, self._project)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return program_variables(self._given, self._shared)
 
     def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
         self._stop(environment)
@@ -343,7 +355,9 @@ class _Stopping:
         self._stop(environment)
 
     def _stop(self, environment: StreamExecutionEnvironment) -> NoReturn:
-        raise _Stopped(compile_environment(environment, self._path, self.variables, self._overrides, self._text))
+        raise _Stopped(
+            compile_environment(environment, self._path, self._given, self._overrides, self._text, self._project)
+        )
 
 
 JobRunner = Callable[[CompiledProgram], JobResult]
@@ -353,7 +367,13 @@ class RunningExecutor:
     """Runs the jobs of a program with what the command line says.
 
     Args:
+        path: the program's file.
+        variables: of the command line.
+        overrides: of the command line.
         run: runs one job to its end; it may raise to end the program there.
+
+    Raises:
+        PipelineError: its project has errors, or not the environment that the command line names.
     """
 
     def __init__(
@@ -364,13 +384,22 @@ class RunningExecutor:
         run: JobRunner,
     ) -> None:
         self._path = path
-        self.variables = variables
+        self._given = variables
         self._overrides = overrides
         self._run = run
+        self._project = project_of(path)
+        self._shared = shared_of_program(path, overrides, self._project)
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What the command line says, what the project does, and environment variables of the process."""
+        return program_variables(self._given, self._shared)
 
     def execute(self, environment: StreamExecutionEnvironment) -> JobResult:
         """Run the job."""
-        return self._run(compile_environment(environment, self._path, self.variables, self._overrides))
+        return self._run(
+            compile_environment(environment, self._path, self._given, self._overrides, project=self._project)
+        )
 
     def execute_async(self, environment: StreamExecutionEnvironment) -> JobClient:
         """Refused: the command watches the one job that it runs.

@@ -96,6 +96,60 @@ def test_a_program_is_explained_and_validated_without_running(project: Path, flo
     assert not (project / "out").exists()
 
 
+SHARED = """\
+variables: {COUNT: "7", FOLDER: "${PLACE:-out}/here", PASSWORD: "${secret:env:NOT_SET}"}
+environments: {prod: {variables: {COUNT: 9}}}
+"""
+
+
+def test_a_program_has_the_variables_of_its_project(
+    project: Path, flowrun: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes first: the command line, the environment, the project, the process. Only what it uses is filled."""
+    (project / "flowrun.yaml").write_text(SHARED)
+    text = PROGRAM.replace('{"path": "out"', '{"path": env.variables["FOLDER"]')
+    (project / "job.py").write_text(text)
+    monkeypatch.setenv("COUNT", "11")
+    monkeypatch.setenv("PAUSE", "0.0")
+
+    def rows(*words: str) -> int:
+        for file in project.glob("*/here/*.json"):
+            file.unlink()
+        done = flowrun("run", "job.py", *words)
+        assert done.code == 0, done.err
+        return sum(len(json_rows(folder)) for folder in project.glob("*/here"))
+
+    assert rows() == 7
+    assert rows("--env", "prod") == 9
+    assert rows("--env", "prod", "--var", "COUNT=3", "--var", "PLACE=other") == 3
+    assert list((project / "other/here").iterdir())
+    assert flowrun("validate", "job.py", "--env", "prod").code == 0
+    unknown = flowrun("run", "job.py", "--env", "pod")
+    assert (unknown.code, "there is no environment 'pod' in flowrun.yaml" in unknown.err) == (2, True), unknown.err
+    (project / "job.py").write_text(text + 'env.variables["PASSWORD"]\n')
+    secret = flowrun("run", "job.py")
+    assert secret.code != 0
+    assert "flowrun.yaml:1:" in secret.err
+    assert "the secret's environment variable 'NOT_SET' is not set" in secret.err
+
+
+def test_a_program_goes_on_in_the_environment_in_which_it_began(project: Path, flowrun: Command) -> None:
+    (project / "flowrun.yaml").write_text(SHARED.replace("COUNT: 9", "COUNT: 90, PAUSE: 0.02"))
+    with started("run", "job.py", "--env", "prod", cwd=project) as process:
+        wait_for(lambda: list((project / ".flowrun").glob("state/*/chk-[3-9]")), process)
+        process.kill()
+        process.wait()
+    done = flowrun("resume", "--from-savepoint", ".flowrun/state", "-p", "2", "--var", "PAUSE=0")
+    assert done.code == 0, done.err
+    assert written(project) == expected(90)
+
+
+def test_without_a_project_there_is_no_environment(project: Path, flowrun: Command) -> None:
+    done = flowrun("run", "job.py", "--env", "prod")
+    assert done.code == 2
+    assert "--env prod: there is no flowrun.yaml in" in done.err
+
+
 def test_a_program_is_killed_and_resumed(project: Path, flowrun: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """State goes on from the checkpoint, at another parallelism, and from the file that is here, not from what state names."""
     options = ("--var", "COUNT=90", "--var", "PAUSE=0.02")

@@ -61,8 +61,9 @@ PROJECT = RecordSpec(
         KeySpec(
             "variables",
             _VARIABLES,
-            "Values of `${NAME}` in all pipelines and in this file. `--var` comes before them, environment variables of the process come "
-            "behind them. A value may have references itself, to what `--var` and the process give, and to secrets.",
+            "Values of `${NAME}` in all pipelines and in this file, and of `env.variables` in programs. `--var` comes before them, "
+            "environment variables of the process come behind them. A value may have references itself, to what `--var` and the process "
+            "give, and to secrets.",
         ),
         KeySpec(
             "environments",

@@ -10,7 +10,6 @@ from flowrun.core.local_time import UTC_ZONE, zone_id
 from flowrun.core.row_errors import LetterLimit, OnError
 from flowrun.errors import PipelineError
 from flowrun.frontend.diagnostics import Diagnostics
-from flowrun.frontend.project_file import ENVIRONMENT
 from flowrun.frontend.settings.declaration import SETTINGS
 from flowrun.frontend.settings.recovery import or_default, read_checkpoint, read_restart
 from flowrun.frontend.settings.slots import read_slot_sharing_groups, read_slots
@@ -138,10 +137,7 @@ def overridden_settings(overrides: Mapping[str, str]) -> Settings:
     source = SourceText(OVERRIDE_FILE, "")
     diagnostics = Diagnostics(source)
     for path in overrides:
-        if path == ENVIRONMENT:
-            hint = "give it its values with --var and --set"
-            diagnostics.error("--env is for pipelines in YAML and SQL: a program has no environments", None, hint=hint)
-        elif not path.startswith("settings."):
+        if not path.startswith("settings."):
             diagnostics.error(
                 f"a program has no '{path}'", None, hint="its settings can be set: --set settings.parallelism=4"
             )
