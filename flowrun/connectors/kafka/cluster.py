@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _client_log = logging.getLogger(f"{__name__}.client")
 _client_log.addHandler(logging.NullHandler())  # what matters comes as an error, too
 _client_log.propagate = False
-_RENAMED = {
+RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "max.request.size": "message.max.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
@@ -36,6 +36,7 @@ _RENAMED = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
 }
+"""What librdkafka calls a property of the Java clients, if it is not the same."""
 _WITHOUT_MEANING = (
     "key.deserializer",
     "value.deserializer",
@@ -65,13 +66,21 @@ _WITHOUT_MEANING = (
     "ssl.trustmanager.algorithm",
     "ssl.secure.random.implementation",
     "security.providers",
+    "metadata.max.idle.ms",
+    "register.producer.metrics",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+    "throw.on.fetch.stable.offset.unsupported",
 )
 """Properties of the Java clients, or of Flink's sources, that there is nothing to do for here; so are those of `_MEASURES`."""
 _MEASURES = ("metric.", "metrics.")
 _CLASSES = re.compile(
     r"(?:interceptor\.classes|config\.providers|sasl\.login\.class|.*\.callback\.handler\.class|.*\.factory\.class)"
 )
-_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::[0-9]{1,5})?")
+_ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::([0-9]+))?")
+_MOST_PORT = 65_535
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_WITH_PASSWORD = _MECHANISMS[:3]
 _JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 _CUT_OFF = re.compile(r"disconnected|timed out|transport failure|connection", re.IGNORECASE)
 """Words of an error of a login that ended as its connection did."""
@@ -119,15 +128,29 @@ class KafkaCluster:
         try:
             return make(config)
         except library().KafkaException as error:
-            problem = error.args[0]
-            text = problem.str() if hasattr(problem, "str") else str(problem)
-            name = re.search(r'"([\w.]+)"', text)
-            option = f"properties.{name[1]}" if name else "properties.bootstrap.servers"
-            raise OptionError(
-                option,
-                f"kafka: the client refuses its properties: {text.strip()}",
-                hint="mend it or leave it out; properties.* are those of Kafka's clients, and of librdkafka",
-            ) from error
+            text = said_by(error)
+            name = re.search(r'["`]([\w.]+)["`]', text)
+            raise refused(f"properties.{name[1]}" if name else "properties.bootstrap.servers", text) from error
+
+
+def said_by(error: Any) -> str:
+    """The text of an exception of the client library."""
+    problem = error.args[0]
+    return str(problem.str() if hasattr(problem, "str") else problem).strip()
+
+
+def refused(option: str, text: str) -> OptionError:
+    """What to say of properties that the client library does not take.
+
+    Args:
+        option: the property that it names.
+        text: what it says.
+    """
+    return OptionError(
+        option,
+        f"kafka: the client refuses its properties: {text}",
+        hint="mend it or leave it out; properties.* are those of Kafka's clients, and of librdkafka",
+    )
 
 
 class ClientErrors:
@@ -268,21 +291,64 @@ def cluster_of(options: Options) -> KafkaCluster:
         elif name == "ssl.endpoint.identification.algorithm":
             found[name] = value or "none"
         elif name not in _WITHOUT_MEANING and not name.startswith(_MEASURES):
-            found[_RENAMED.get(name, name)] = value
-    if not found.get("bootstrap.servers", "").strip():
+            found[RENAMED.get(name, name)] = value
+    _check_addresses(found.get("bootstrap.servers", ""))
+    if not found.get("group.id", "a name").strip():
         raise OptionError(
-            "properties.bootstrap.servers",
-            "kafka: 'properties.bootstrap.servers' is empty",
-            hint="host:port, several are separated by ','",
+            "properties.group.id",
+            "kafka: 'properties.group.id' is empty",
+            hint="name a consumer group, or leave it out",
         )
-    for address in found["bootstrap.servers"].split(","):
-        if address.strip() and not _ADDRESS.fullmatch(address.strip()):
-            raise OptionError(
-                "properties.bootstrap.servers",
-                f"kafka: '{address.strip()}' is no address of a broker",
-                hint="host:port, several are separated by ','",
-            )
+    if found.get("auto.offset.reset") == "none":  # so it is where nothing is said; librdkafka has another word for it
+        del found["auto.offset.reset"]
+    _check_login(found)
     return KafkaCluster(found)
+
+
+def _check_addresses(servers: str) -> None:
+    option = "properties.bootstrap.servers"
+    hint = "host:port, several are separated by ','"
+    if not servers.strip():
+        raise OptionError(option, f"kafka: '{option}' is empty", hint=hint)
+    for address in filter(None, map(str.strip, servers.split(","))):
+        found = _ADDRESS.fullmatch(address)
+        if found is None:
+            raise OptionError(option, f"kafka: '{address}' is no address of a broker", hint=hint)
+        if found[1] is not None and not 1 <= int(found[1]) <= _MOST_PORT:
+            raise OptionError(
+                option,
+                f"kafka: '{address}' is no address of a broker: the port is {found[1]}",
+                hint=f"ports are 1 to {_MOST_PORT}",
+            )
+
+
+def login_of(properties: Mapping[str, str]) -> str:
+    """The mechanism of SASL that librdkafka logs in by, if the protocol is one of SASL.
+
+    >>> login_of({"sasl.mechanism": "PLAIN"}), login_of({})
+    ('PLAIN', 'GSSAPI')
+    """
+    return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
+
+
+def _check_login(found: Mapping[str, str]) -> None:
+    """Whether what a login by SASL needs is given. Raises OptionError."""
+    if not found.get("security.protocol", "").lower().startswith("sasl_"):
+        return
+    mechanism = login_of(found)
+    if mechanism not in _MECHANISMS:
+        raise OptionError(
+            "properties.sasl.mechanism",
+            f"kafka: no mechanism of a login: '{mechanism}'",
+            hint=f"one of {', '.join(_MECHANISMS)}",
+        )
+    for name in ("sasl.username", "sasl.password"):
+        if mechanism in _WITH_PASSWORD and not found.get(name):
+            raise OptionError(
+                "properties.sasl.mechanism",
+                f"kafka: 'properties.sasl.mechanism' = '{mechanism}' needs 'properties.{name}'",
+                hint="or 'properties.sasl.jaas.config', which holds both",
+            )
 
 
 def _login(text: str) -> dict[str, str]:

@@ -50,6 +50,23 @@ class Ended:
     partition: Partition
 
 
+def consumer_settings(cluster: KafkaCluster, *, bounded: bool) -> dict[str, Any]:
+    """How the client of a source is set, beside the user's properties.
+
+    Args:
+        cluster: with these properties.
+        bounded: whether partitions have ends.
+    """
+    settings: dict[str, Any] = {
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": bounded,
+        "allow.auto.create.topics": False,
+    }
+    defaults = {"group.id": _NO_GROUP, "isolation.level": "read_committed", "auto.offset.reset": "error", **_AHEAD}
+    return settings | {name: value for name, value in defaults.items() if name not in cluster.properties}
+
+
 class PartitionFetcher:
     """Reads partitions, and hands their messages over through a queue that holds little.
 
@@ -100,21 +117,10 @@ class PartitionFetcher:
             OptionError: a property of the client is wrong.
             SetupError: the client library is not installed.
         """
-        settings: dict[str, Any] = {
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": self._bounded,
-            "allow.auto.create.topics": False,
+        settings = {
+            **consumer_settings(self._cluster, bounded=self._bounded),
             "on_commit": lambda error, _: self._committed(error),
         }
-        properties = self._cluster.properties
-        if self._cluster.group is None:
-            settings["group.id"] = _NO_GROUP
-        if "isolation.level" not in properties:
-            settings["isolation.level"] = "read_committed"
-        if properties.get("auto.offset.reset", "none") == "none":
-            settings["auto.offset.reset"] = "error"
-        settings |= {name: value for name, value in _AHEAD.items() if name not in properties}
         self._consumer = self._cluster.client(library().Consumer, self._errors, settings)
         self._thread = threading.Thread(target=self._run, name="kafka-fetcher", daemon=True)
         self._thread.start()

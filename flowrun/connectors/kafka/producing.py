@@ -34,6 +34,31 @@ FLUSH_S = 120.0
 """How long messages may take to be acknowledged, where the user says nothing (`properties.delivery.timeout.ms`)."""
 
 
+def producer_settings(cluster: KafkaCluster, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """How the client of a sink is set, beside the user's properties.
+
+    Args:
+        cluster: with these properties, which go before all but the name of transactions.
+        settings: beside those of every sink.
+    """
+    own: dict[str, Any] = {
+        "partitioner": "murmur2_random",  # as Java's
+        "enable.idempotence": True,
+        "linger.ms": 5,
+        "queue.buffering.max.messages": 4 * _MOST_WAITING,
+        "queue.buffering.max.kbytes": 1 << 20,
+        **{k: v for k, v in settings.items() if k != "transactional.id"},
+    }
+    given = {k: v for k, v in own.items() if k not in cluster.properties}
+    required = {
+        "delivery.report.only.error": True,
+        **{k: v for k, v in settings.items() if k == "transactional.id"},
+    }
+    if str(cluster.properties.get("acks", "all")) not in ("all", "-1"):
+        given["enable.idempotence"] = False
+    return {**given, **required}
+
+
 class MessageProducer:
     """A producer of one cluster. It is used by one thread.
 
@@ -48,23 +73,8 @@ class MessageProducer:
         self._topic = topic
         self._errors = ClientErrors(cluster.bootstrap)
         self._refused: Any = None
-        own: dict[str, Any] = {
-            "partitioner": "murmur2_random",  # as Java's
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "queue.buffering.max.messages": 4 * _MOST_WAITING,
-            "queue.buffering.max.kbytes": 1 << 20,
-            **{k: v for k, v in settings.items() if k != "transactional.id"},
-        }
-        given = {k: v for k, v in own.items() if k not in cluster.properties}
-        required = {
-            "delivery.report.only.error": True,
-            "on_delivery": self._take_report,
-            **{k: v for k, v in settings.items() if k == "transactional.id"},
-        }
-        if str(cluster.properties.get("acks", "all")) not in ("all", "-1"):
-            given["enable.idempotence"] = False
-        self.client = cluster.client(library().Producer, self._errors, {**given, **required})
+        own = {**producer_settings(cluster, settings), "on_delivery": self._take_report}
+        self.client = cluster.client(library().Producer, self._errors, own)
         self._bytes = 0
 
     def _take_report(self, error: Any, message: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,11 +12,12 @@ from flowrun.api.connector import TableDefinition
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.formats.records import message_check
+from flowrun.connectors.kafka.client_check import check_client
 from flowrun.connectors.kafka.cluster import KafkaCluster, cluster_of
 from flowrun.connectors.kafka.encoding import MESSAGES, MessageEncoder
 from flowrun.connectors.kafka.layout import MessageLayout, layout_of
 from flowrun.connectors.kafka.partitioner import DEFAULT, ROUND_ROBIN, PartitionChooser
-from flowrun.connectors.kafka.producing import MessageProducer
+from flowrun.connectors.kafka.producing import MessageProducer, producer_settings
 from flowrun.connectors.kafka.source import topics_of
 from flowrun.connectors.kafka.transactions import TRANSACTION_TIMEOUT_MS, KafkaTransactions, begin
 from flowrun.connectors.kafka.writer import KafkaWriter
@@ -99,7 +101,7 @@ class KafkaSink:
         chooser = PartitionChooser(self.partitioner, self.topics, context.subtask)
         if self.delivery is Delivery.EXACTLY_ONCE and context.staging:
             return KafkaStagedWriter(self, chooser, context)
-        settings = {} if self.delivery is not Delivery.AT_MOST_ONCE else {"acks": "1", "enable.idempotence": False}
+        settings = {} if self.delivery is Delivery.EXACTLY_ONCE else _client_settings(self.delivery, self.prefix)
         return KafkaWriter(
             MessageProducer(self.cluster, self.topic, settings),
             self.encoder(),
@@ -137,9 +139,9 @@ class KafkaStagedWriter(StagedWriter):
         It blocks on I/O. Raises ConnectorError and OptionError.
         """
         sink = self._sink
-        settings = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
-        if self._is_first:
-            settings["transactional.id"] = f"{sink.prefix}-check"  # type: ignore[assignment]
+        settings = _client_settings(sink.delivery, f"{sink.prefix}-check")
+        if not self._is_first:
+            del settings["transactional.id"]
         producer = MessageProducer(sink.cluster, sink.topic, settings)
         try:
             self._chooser.open(producer)
@@ -188,11 +190,13 @@ def create_sink(table: TableDefinition, *, upsert: bool = False) -> KafkaSink:
     if partitioner == ROUND_ROBIN and layout.key is not None:
         raise OptionError("sink.partitioner", "'round-robin' would deal messages with one key to several partitions")
     rows, interval = _buffer(table, upsert)
+    cluster = cluster_of(options)
+    check_client(options, cluster, "Producer", producer_settings(cluster, _client_settings(delivery, prefix)))
     return KafkaSink(
         schema=table.schema,
         metadata=dict(table.metadata),
         layout=layout,
-        cluster=cluster_of(options),
+        cluster=cluster,
         topics=topics,
         delivery=delivery,
         prefix=prefix,
@@ -202,6 +206,17 @@ def create_sink(table: TableDefinition, *, upsert: bool = False) -> KafkaSink:
         most_rows=rows,
         interval_ms=interval,
     )
+
+
+def _client_settings(delivery: Delivery, transactional_id: str) -> dict[str, Any]:
+    """What a client needs for a delivery guarantee."""
+    match delivery:
+        case Delivery.AT_MOST_ONCE:
+            return {"acks": "1", "enable.idempotence": False}
+        case Delivery.EXACTLY_ONCE:
+            return {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "transactional.id": transactional_id}
+        case _:
+            return {}
 
 
 def _check_transactional(table: TableDefinition) -> None:

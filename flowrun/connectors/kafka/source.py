@@ -19,10 +19,11 @@ from flowrun.api.source import (
 )
 from flowrun.connectors.formats.record_hints import bad_record_hint
 from flowrun.connectors.formats.registry import error_mode
+from flowrun.connectors.kafka.client_check import check_client
 from flowrun.connectors.kafka.cluster import cluster_of
 from flowrun.connectors.kafka.decoding import MessageDecoder
 from flowrun.connectors.kafka.enumerator import PartitionEnumerator, PartitionScan
-from flowrun.connectors.kafka.fetcher import PartitionFetcher
+from flowrun.connectors.kafka.fetcher import PartitionFetcher, consumer_settings
 from flowrun.connectors.kafka.layout import MessageLayout, layout_of
 from flowrun.connectors.kafka.offsets import ScanMode, ScanPlace, end_of, startup_of
 from flowrun.connectors.kafka.reader import KafkaSourceReader
@@ -123,12 +124,14 @@ def create_source(table: TableDefinition, *, upsert: bool = False) -> KafkaSourc
     end = end_of(options)
     interval = options.integer("scan.topic-partition-discovery.interval") if end is None else 0
     startup = ScanPlace(ScanMode.EARLIEST) if upsert else startup_of(options)
+    cluster = cluster_of(options)
+    check_client(options, cluster, "Consumer", consumer_settings(cluster, bounded=end is not None))
     return KafkaSource(
         name=table.name,
         schema=table.schema,
         metadata=dict(table.metadata),
         layout=layout,
-        scan=PartitionScan(cluster_of(options), topics, pattern, startup, end, interval or None),
+        scan=PartitionScan(cluster, topics, pattern, startup, end, interval or None),
         on_error=error_mode(layout.value.options, layout.value.format_name),
         upsert=upsert,
         filters=table.filters,

@@ -1,14 +1,17 @@
-"""What tables of Kafka may say, and what is told to those who say something wrong. No broker, no client library."""
+"""What tables of Kafka may say, and what is told to those who say something wrong. No broker."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.source import Boundedness
-from flowrun.connectors.kafka.cluster import cluster_of
+from flowrun.connectors.kafka.cluster import CLIENT, cluster_of
 from flowrun.connectors.kafka.offsets import ScanMode
 from flowrun.core import types as t
 from flowrun.core.options import Options
@@ -17,10 +20,12 @@ from flowrun.errors import OptionError
 from flowrun.masking import masked
 from flowrun.plan.nodes import TableReference
 from flowrun.plan.tables import create_source
-from tests.connectors.kafka.tables import source
+from tests.connectors.kafka.tables import sink, source
 
+needs_client = pytest.mark.skipif(not CLIENT.is_installed, reason="the client library is not installed")
 ROWS = Schema.of(k_id=t.BIGINT, name=t.STRING)
 EARLIEST = {"scan.startup.mode": "earliest-offset"}
+SASL = {**EARLIEST, "properties.security.protocol": "SASL_SSL"}
 KEYED = {"key.format": "json", "key.fields": "k_id", "value.format": "json", **EARLIEST}
 
 
@@ -72,11 +77,92 @@ def test_a_table_reads_all_of_a_topic() -> None:
         ({**EARLIEST, "topic": ".."}, "'..' is no name of a topic"),
         ({**EARLIEST, "properties.bootstrap.servers": "b:1, host:nine"}, "'host:nine' is no address of a broker"),
         ({**EARLIEST, "properties.bootstrap.servers": "http://b:1/x"}, "'http://b:1/x' is no address of a broker"),
+        ({**EARLIEST, "properties.bootstrap.servers": "b:1,c:65536"}, "'c:65536' .* the port is 65536"),
+        ({**EARLIEST, "properties.bootstrap.servers": "[::1]:99999"}, "the port is 99999"),
+        ({**EARLIEST, "properties.bootstrap.servers": "b:0"}, "the port is 0"),
+        ({**EARLIEST, "properties.group.id": " "}, "'properties.group.id' is empty"),
+        ({**SASL, "properties.sasl.mechanism": "plain"}, "no mechanism of a login: 'plain'"),
+        ({**SASL, "properties.sasl.mechanism": "PLAIN"}, "needs 'properties.sasl.username'"),
+        ({**SASL, "properties.sasl.mechanism": "SCRAM-SHA-256", "properties.sasl.username": "u"}, "needs 'properties.sasl.password'"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_said(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         source(ROWS, options)
+
+
+@needs_client
+@pytest.mark.parametrize(
+    ("properties", "option", "message"),
+    [
+        ({"auto.ofset.reset": "latest"}, "auto.ofset.reset", "has no property 'auto.ofset.reset'"),
+        ({"acks": "7777777"}, "acks", "outside allowed range -1..1000"),
+        ({"linger.ms": "soon"}, "linger.ms", 'Invalid value for .*"queue.buffering.max.ms"'),
+        ({"max.request.size": ""}, "max.request.size", "cannot be set to empty value"),
+        ({"security.protocol": "TLS"}, "security.protocol", 'Invalid value "TLS"'),
+        ({"compression.type": "best"}, "compression.type", 'Invalid value "best"'),
+        ({"reconnect.backoff.ms": "9", "reconnect.backoff.max.ms": "1"}, "reconnect.backoff.max.ms", "must be >= `reconnect.backoff.ms`"),
+        ({"ssl.keystore.location": "a.p12"}, "ssl.keystore.location", "`ssl.keystore.password` is mandatory"),
+        ({"security.protocol": "SASL_SSL"}, "security.protocol", "cannot log in by GSSAPI .*the default of 'properties.sasl.mechanism'"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism", r"cannot log in by GSSAPI \(Kerberos\)\n"),
+        ({"error_cb": "print"}, "error_cb", "callable"),
+        ({"default.topic.config": "x"}, "default.topic.config", "attribute"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("make", [source, sink])
+def test_what_the_client_would_refuse_is_said_before_anything_runs(
+    make: Callable[..., object], properties: dict[str, str], option: str, message: str
+) -> None:
+    reads = EARLIEST if make is source else {}
+    before = threading.active_count(), len(os.listdir("/proc/self/task"))
+    with pytest.raises(OptionError, match=message) as raised:
+        make(ROWS, {**reads, **{f"properties.{name}": value for name, value in properties.items()}})
+    assert raised.value.option == f"properties.{option}"
+    assert raised.value.hint
+    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before, "no client was started"
+
+
+@needs_client
+@pytest.mark.parametrize(
+    ("make", "properties", "message"),
+    [
+        (source, {"session.timeout.ms": "90000", "max.poll.interval.ms": "80000"}, "must be >= `session.timeout.ms`"),
+        (source, {"fetch.max.bytes": "10", "message.max.bytes": "20000"}, "`fetch.max.bytes` must be"),
+        (sink, {"delivery.timeout.ms": "1", "linger.ms": "1000"}, "`message.timeout.ms` must be greater than"),
+        (sink, {"max.in.flight": "10", "enable.idempotence": "true"}, "`max.in.flight` must be set <="),
+    ],
+)
+def test_properties_that_contradict_each_other_are_said(
+    make: Callable[..., object], properties: dict[str, str], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message) as raised:
+        make(ROWS, {**EARLIEST, **{f"properties.{name}": value for name, value in properties.items()}})
+    assert raised.value.option.removeprefix("properties.") in (*properties, "bootstrap.servers")
+
+
+@needs_client
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"auto.offset.reset": "none", "group.id": "g"},
+        {"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p",
+         "ssl.ca.location": "not-here.pem"},
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc",
+         "sasl.oauthbearer.client.id": "c", "sasl.oauthbearer.client.secret": "of-the-client", "sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token"},
+        {"security.protocol": "SSL", "ssl.ca.location": "not-here.pem", "ssl.keystore.location": "not-here.p12",
+         "ssl.keystore.password": "p"},
+        {"max.partition.fetch.bytes": "100000", "max.poll.interval.ms": "600000", "compression.type": "zstd", "acks": "all",
+         "batch.size": "9"},
+        {"plugin.library.paths": "not-here.so", "debug": "broker"},
+        {"acks": "1"},
+    ],
+)  # fmt: skip
+def test_what_only_the_machine_that_runs_it_can_tell_is_not_asked(properties: dict[str, str]) -> None:
+    given = {f"properties.{name}": value for name, value in properties.items()}
+    assert source(ROWS, {**EARLIEST, **given}).scan.topics
+    sink(ROWS, given)
+    if "acks" not in properties:
+        sink(ROWS, {**given, "sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "p"})
 
 
 @pytest.mark.parametrize(
@@ -168,4 +254,5 @@ def test_properties_of_java_become_those_of_the_client() -> None:
         "security.protocol": "SASL_SSL", "ssl.ca.location": "ca.pem", "ssl.endpoint.identification.algorithm": "none",
         "fetch.wait.max.ms": "7",
     }  # fmt: skip
+    assert cluster(auto__offset__reset="none") == {"bootstrap.servers": "b:1"}
     assert "very-secret" not in masked(f"the password is {found['sasl.password']}")
