@@ -9,8 +9,10 @@ from dataclasses import replace
 from flowrun.cli.arguments import ViewOptions
 from flowrun.cli.console import EXIT_FAILED, EXIT_OK, say
 from flowrun.cli.supervising import Supervisor, ended_with, hand_over, is_alive, own_process
+from flowrun.cli.views.checkpoint_text import resume_command
 from flowrun.core.clock import Clock
 from flowrun.errors import StateError
+from flowrun.runners.places_of_functions import functions_folder
 from flowrun.runners.versions.history import VersionHistory
 from flowrun.runners.versions.records import Phase, Upgrade, first_line
 from flowrun.runners.versions.trial import begin_going_back
@@ -107,8 +109,14 @@ def take_over(
     if not upgrade.phase.is_open:  # it was decided just before the process was lost
         raise StateError(
             f"the upgrade to version {upgrade.new} is over ({upgrade.phase.value}), and then its process was lost",
-            hint="go on from its last checkpoint: flowrun resume --from-savepoint " + history.job_folder.uri,
+            hint=f"go on from its last checkpoint: {_resume_command(history, upgrade)}",
         )
     history.write_upgrade(replace(upgrade, process=own_process()))
     release()
     return Supervisor(history, view, None, {upgrade.old: secrets, upgrade.new: secrets}).run()
+
+
+def _resume_command(history: VersionHistory, upgrade: Upgrade) -> str:
+    """The command that goes on with the version that ran after an upgrade that is over."""
+    text = history.version(upgrade.new if upgrade.phase is Phase.ACCEPTED else upgrade.old).text
+    return resume_command(history.job_folder.uri, text.withheld, functions_folder(text))
