@@ -296,7 +296,7 @@ def test_credentials_are_needed_and_must_be_right(kafka: KafkaBroker, caplog: py
 
 
 def test_a_property_that_nobody_knows(kafka: KafkaBroker) -> None:
-    with pytest.raises(OptionError, match="has no property .fetch.min.byte.") as raised:
+    with pytest.raises(OptionError, match=r"has no property .fetch.min.byte.") as raised:
         bounded(kafka, "t", properties_fetch_min_byte="1")
     assert raised.value.option == "properties.fetch.min.byte"
 
