@@ -20,11 +20,14 @@ from flowrun.connectors.filesystem.store_options import Store, store_of
 from flowrun.core.options import Options
 from flowrun.core.record import record
 from flowrun.core.store_uris import with_time_limit
-from flowrun.errors import ConnectorError, OptionError, did_you_mean
+from flowrun.errors import ConnectorError, OptionError, did_you_mean, near_matches
 
 _log = logging.getLogger(__name__)
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_SCHEMES = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+_WITH_BUCKET = ("s3", "s3a", "gs", "gcs")
+_FILE_OF_JAVA = re.compile(r"^file:/(?!/)")
 _GLOB = re.compile(r"[*?\[]")
 _PARAMETERS = re.compile(r"\?[A-Za-z_]+=[^/?]*(?:/[^?]*)?$")
 """The parameters behind the path of a URI, such as `?region=eu-central-1&scheme=http`: their `?` is no wildcard."""
@@ -140,7 +143,7 @@ def file_place(text: str) -> TablePlace:
     >>> str(file_place("s3://lake/orders/?region=eu-central-1"))
     'files s3://lake/orders'
     """
-    path = TablePath(text)
+    path = TablePath(_canonical(text))
     name = path.local_path if path.is_local else path._parts[0].rstrip("/")
     return TablePlace("files", name, PlaceMatching.PATH)
 
@@ -187,6 +190,33 @@ def _bracket(inside: str) -> str:
     return whole[: whole.rindex(")") + 1]  # without the end of the text that `fnmatch` adds
 
 
+def _canonical(path: str) -> str:
+    """A path as pyarrow knows it: without the names that Hadoop and Java have for the same.
+
+    >>> _canonical("s3a://lake/in"), _canonical("file:/tmp/in"), _canonical("in/a.json")
+    ('s3://lake/in', 'file:///tmp/in', 'in/a.json')
+    """
+    return _FILE_OF_JAVA.sub("file:///", re.sub("^s3a://", "s3://", path), count=1) if ":" in path else path
+
+
+def _check_uri(path: str) -> None:
+    """Whether a URI can be one of a store. Raises OptionError."""
+    if not _SCHEME.match(path):
+        return
+    scheme, _, rest = path.partition("://")
+    if scheme not in _SCHEMES:
+        near = near_matches(scheme.lower(), _SCHEMES)
+        meant = f"did you mean {near[0]}://? " if near else ""
+        known = ", ".join(f"{each}://" for each in _SCHEMES)
+        raise OptionError(
+            "path",
+            f"path '{path}' cannot be opened: '{scheme}://' is no kind of location",
+            hint=f"{meant}a path is a local one, or begins with {known}",
+        )
+    if scheme in _WITH_BUCKET and (not rest or rest[0] in "/?"):
+        raise OptionError("path", f"path '{path}' names no bucket", hint=f"{scheme}://BUCKET/…")
+
+
 def location_of(path: str, options: Options | None = None) -> TablePath:
     """The location of a `path` option.
 
@@ -195,12 +225,15 @@ def location_of(path: str, options: Options | None = None) -> TablePath:
         options: of the table, which may say of a store where it is.
 
     Raises:
-        OptionError: the text is empty, which would mean the working directory, or has a NUL character, or options of a store do not fit.
+        OptionError: the text is empty, which would mean the working directory, has a NUL character, or is a URI of no store that is known;
+            or options of a store do not fit.
     """
     if not path.strip():
         raise OptionError("path", "option 'path' is empty", hint="write . for the working directory")
     if "\0" in path:
         raise OptionError("path", "option 'path' has a NUL character, which no path can have", hint="take it out")
+    _check_uri(path)
+    path = _canonical(path)
     return TablePath(path, store=None if options is None else store_of(options, path))
 
 

@@ -19,7 +19,7 @@ from flowrun.core.types import BIGINT, DATE, STRING, decimal
 from flowrun.errors import ConnectorError, DataError, OptionError
 from flowrun.testing.connector_conformance import SourceDrive, check_source, rows_in
 
-from .tables import hidden_files, read, source, visible_files
+from .tables import hidden_files, read, sink, source, visible_files
 
 SCHEMA = Schema.of(id=BIGINT, name=STRING)
 BROKEN = b'{"id":1}\n\n{"id":"x"}\n{"id":2}\nnot json\n{"id":3} {"id":4}\n[5]\nnull\n{"id":6\n{"id":7}\n'
@@ -221,9 +221,28 @@ def test_a_broken_pattern_is_found_before_anything_runs(tmp_path: Path) -> None:
         source(tmp_path, "json", SCHEMA, {"source.path.regex-pattern": "("})
 
 
-def test_an_unknown_scheme_is_an_option_error(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is no location that can be opened"):
-        read(source("ftpx://host/a.json", "json", SCHEMA))
+@pytest.mark.parametrize(
+    ("path", "message", "hint"),
+    [
+        ("foo://bucket/a.json", "'foo://' is no kind of location", "file://, s3://, s3a://, gs://, gcs://, abfs://, abfss://, hdfs://, viewfs://"),
+        ("S3://bucket/a.json", "'S3://' is no kind of location", "did you mean s3://?"),
+        ("https://host/a.json", "'https://' is no kind of location", "s3://"),
+        ("s3:///a.json", "names no bucket", "s3://BUCKET/…"),
+        ("gs://", "names no bucket", "gs://BUCKET/…"),
+    ],
+)  # fmt: skip
+def test_a_uri_that_no_store_has_is_told_before_anything_runs(path: str, message: str, hint: str) -> None:
+    for make in (source, sink):
+        with pytest.raises(OptionError, match=message) as raised:
+            make(path, "json", SCHEMA)
+        assert raised.value.option == "path"
+        assert hint in (raised.value.hint or "")
+
+
+def test_files_may_be_named_as_java_does(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 1}\n')
+    assert read(source(f"file:{tmp_path}/a.json", "json", SCHEMA)) == [(1, None)]
+    assert location_of("s3a://bucket/x") == location_of("s3://bucket/x")
 
 
 def test_a_truncated_archive_is_one_error(tmp_path: Path) -> None:
