@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from urllib.parse import unquote
@@ -47,7 +48,24 @@ _NEEDLESS = (
 )
 """Parameters that tune the JDBC driver itself: scripts that have them run, and need none of them here."""
 
-_SERVER_TYPES = {"any": "any", "primary": "primary", "master": "primary", "secondary": "standby", "slave": "standby"}
+_SERVER_TYPES = {
+    "any": "any",
+    "primary": "primary",
+    "master": "primary",
+    "secondary": "standby",
+    "slave": "standby",
+    "preferSecondary": "prefer-standby",
+    "preferSlave": "prefer-standby",
+}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "ssl": ("false", "true"),
+    "sslmode": ("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "channelBinding": ("disable", "prefer", "require"),
+    "gssEncMode": ("disable", "prefer", "require"),
+    "targetServerType": tuple(_SERVER_TYPES),
+}
+"""Parameters of PostgreSQL with values of their own."""
+_MOST_PORT = 65_535
 
 
 @record
@@ -125,23 +143,28 @@ def _postgres_address(location: str) -> Address:
     parameters: dict[str, str] = {}
     if where.startswith("//"):
         hosts, _, database = where[2:].partition("/")
-        parameters = _hosts(hosts)
+        parameters = _hosts(hosts, location)
     else:
         database = where
-    given = dict(_parameter(part) for part in query.split("&") if part)
-    for name in given:
+    given: dict[str, str] = {}
+    for name, value in (_parameter(part) for part in query.split("&") if part):
+        if name in given:
+            raise OptionError(
+                "url", f"jdbc:postgresql: the parameter '{name}' is given twice", hint="leave one of them out"
+            )
+        given[name] = value
         if name not in (*_POSTGRES, *_OWN, *_NEEDLESS):
             raise OptionError(
                 "url",
                 f"jdbc:postgresql: has no parameter '{name}'",
                 hint=did_you_mean(name, (*_POSTGRES, *_OWN, *_NEEDLESS)),
             )
+        _check_value(name, value)
     parameters |= {_POSTGRES[name]: value for name, value in given.items() if name in _POSTGRES}
-    if given.get("ssl", "false").lower() in ("", "true"):
+    if given.get("ssl", "false").lower() != "false":
         parameters.setdefault("sslmode", "verify-full")
     if "target_session_attrs" in parameters:
-        wanted = parameters["target_session_attrs"]
-        parameters["target_session_attrs"] = _SERVER_TYPES.get(wanted, wanted)
+        parameters["target_session_attrs"] = _SERVER_TYPES[parameters["target_session_attrs"]]
     return Address(
         "postgresql",
         unquote(database),
@@ -149,7 +172,7 @@ def _postgres_address(location: str) -> Address:
         given.get("currentSchema"),
         given.get("user"),
         given.get("password"),
-        _seconds(given.get("socketTimeout")),
+        float(given.get("socketTimeout", "0")) or None,
     )
 
 
@@ -158,27 +181,38 @@ def _parameter(part: str) -> tuple[str, str]:
     return unquote(name), unquote(value)
 
 
-def _hosts(text: str) -> dict[str, str]:
-    """Hosts and ports as libpq lists them: several are tried in turn."""
+def _check_value(name: str, value: str) -> None:
+    """Whether a parameter may have a value. Raises OptionError."""
+    if name in _CHOICES:
+        said = (value or "true").lower() if name == "ssl" else value
+        if said not in _CHOICES[name]:
+            raise OptionError(
+                "url",
+                f"jdbc:postgresql: the parameter '{name}' cannot be '{value}'",
+                hint=did_you_mean(said, _CHOICES[name]),
+            )
+    if name in ("connectTimeout", "socketTimeout") and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", value, re.ASCII):
+        raise OptionError("url", f"jdbc:postgresql: the parameter '{name}' expects seconds, got '{value}'")
+
+
+def _hosts(text: str, location: str) -> dict[str, str]:
+    """Hosts and ports as libpq lists them: several are tried in turn. `location` is all that the URL says."""
     hosts, ports = [], []
     for one in text.split(","):
         bracket = one.rfind("]")
         host, colon, port = one.rpartition(":") if one.rfind(":") > bracket else (one, "", "")
         if not colon:
             host = one
-        if colon and not port.isdigit():
-            raise OptionError("url", f"option 'url': '{port}' is no port")
+        is_port = port.isascii() and port.isdecimal() and 1 <= int(port) <= _MOST_PORT
+        if "@" in host or (colon and not is_port and "@" in location):  # nothing of it is shown: it may hold a password
+            raise OptionError(
+                "url",
+                "jdbc:postgresql: the URL has a user before its host",
+                hint="give 'username' and 'password' as options of the table",
+            )
+        if colon and not is_port:
+            raise OptionError("url", f"option 'url': '{port}' is no port", hint=f"ports are 1 to {_MOST_PORT}")
         hosts.append(host.strip("[]"))
         ports.append(port)
     found = {"host": ",".join(hosts)} if any(hosts) else {}
     return {**found, "port": ",".join(ports)} if any(ports) else found
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise OptionError("url", f"parameter 'socketTimeout' expects seconds, got '{text}'") from None
-    return seconds if seconds > 0 else None

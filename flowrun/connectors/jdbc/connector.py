@@ -24,6 +24,8 @@ _EXACTLY_ONCE = "exactly-once"
 _PARTITION = "scan.partition."
 _PARTITION_OPTIONS = tuple(_PARTITION + name for name in ("column", "num", "lower-bound", "upper-bound"))
 
+_MOST_RANGES = 100_000
+
 CONNECTION_OPTIONS = (
     Option(
         "url",
@@ -142,7 +144,14 @@ def _partition(options: Options, declared: Schema) -> PartitionScan | None:
             _PARTITION + "lower-bound",
             f"'scan.partition.lower-bound' {lower} is above 'scan.partition.upper-bound' {upper}",
         )
-    return PartitionScan(column, options.integer(_PARTITION + "num"), lower, upper)
+    number = options.integer(_PARTITION + "num")
+    if number > _MOST_RANGES:
+        raise OptionError(
+            _PARTITION + "num",
+            f"'scan.partition.num' is at most {_MOST_RANGES:,}, got {number}",
+            hint="each range is a query of its own: a few for each subtask are enough",
+        )
+    return PartitionScan(column, number, lower, upper)
 
 
 def _create_source(table: TableDefinition) -> JdbcSource:

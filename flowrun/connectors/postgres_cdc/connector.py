@@ -19,6 +19,9 @@ from flowrun.errors import OptionError
 
 _SLOT = re.compile(r"[a-z0-9_]{1,55}")
 
+_MOST_PORT = 65_535
+_LONGEST_NAME = 63
+"""What servers keep of a name, in bytes."""
 _ENCRYPTION = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword")
 
 OPTIONS = (
@@ -139,6 +142,7 @@ def create_source(table: TableDefinition) -> PostgresCdcSource:
     slot = options.text("slot.name")
     if not _SLOT.fullmatch(slot):
         raise OptionError("slot.name", f"'{slot}' is no name of a slot: small letters, digits and _, at most 55")
+    _check_names(options)
     check_columns(table.schema)
     password = options.get("password")
     access = access_to(
@@ -168,6 +172,22 @@ def create_source(table: TableDefinition) -> PostgresCdcSource:
             options.text("truncate") == "ignore",
         )
     )
+
+
+def _check_names(options: Options) -> None:
+    host, port, publication = options.text("hostname"), options.integer("port"), options.get("publication.name")
+    if re.search(r"[\s/@]", host) or host.count(":") == 1:
+        raise OptionError(
+            "hostname", f"'{host}' is no name or address of a server", hint="the port is an option of its own: 'port'"
+        )
+    if port > _MOST_PORT:
+        raise OptionError("port", f"postgres-cdc: port must be at most {_MOST_PORT}, got {port}")
+    if publication is not None and len(str(publication).encode()) > _LONGEST_NAME:
+        raise OptionError(
+            "publication.name",
+            f"'{publication}' is longer than {_LONGEST_NAME} bytes: the server would cut it off",
+            hint="shorten it",
+        )
 
 
 def _encryption(options: Options) -> dict[str, str]:

@@ -30,6 +30,13 @@ from flowrun.errors import OptionError, SetupError
         ),
         ("jdbc:postgresql://a/s?targetServerType=secondary", "s", {"host": "a", "target_session_attrs": "standby"}),
         ("jdbc:postgresql://a/s?reWriteBatchedInserts=true", "s", {"host": "a"}),
+        (
+            "jdbc:postgresql://a/s?targetServerType=preferSecondary",
+            "s",
+            {"host": "a", "target_session_attrs": "prefer-standby"},
+        ),
+        ("jdbc:postgresql://a/s?ssl=false&sslmode=verify-ca", "s", {"host": "a", "sslmode": "verify-ca"}),
+        ("jdbc:postgresql://a/s?ssl", "s", {"host": "a", "sslmode": "verify-full"}),
     ],
 )
 def test_what_a_url_says(url: str, database: str, parameters: dict[str, str]) -> None:
@@ -45,11 +52,36 @@ def test_what_a_url_says(url: str, database: str, parameters: dict[str, str]) ->
         ("jdbc:postgresql://db:port/shop", "'port' is no port"),
         ("jdbc:postgresql://db/shop?sslmod=require", r"(?s)no parameter 'sslmod'.*'sslmode'"),
         ("jdbc:postgresql://db/shop?socketTimeout=soon", "expects seconds"),
+        ("jdbc:postgresql://db/shop?socketTimeout=nan", "expects seconds"),
+        ("jdbc:postgresql://db/shop?socketTimeout=inf", "expects seconds"),
+        ("jdbc:postgresql://db/shop?socketTimeout=-1", "expects seconds"),
+        ("jdbc:postgresql://db/shop?connectTimeout=soon", "'connectTimeout' expects seconds"),
+        ("jdbc:postgresql://db/shop?connectTimeout=-5", "'connectTimeout' expects seconds"),
+        ("jdbc:postgresql://db:65536/shop", "'65536' is no port"),
+        ("jdbc:postgresql://db:0/shop", "'0' is no port"),
+        ("jdbc:postgresql://db:²/shop", "'²' is no port"),
+        ("jdbc:postgresql://db/shop?sslmode=verify_full", r"(?s)'sslmode' .* 'verify_full'.*'verify-full'"),
+        ("jdbc:postgresql://db/shop?sslmode", "'sslmode' .* ''"),
+        ("jdbc:postgresql://db/shop?ssl=yes", "(?s)'ssl' .* 'yes'.*known: false, true"),
+        ("jdbc:postgresql://db/shop?gssEncMode=x", "'gssEncMode' .* 'x'"),
+        ("jdbc:postgresql://db/shop?channelBinding=x", "'channelBinding' .* 'x'"),
+        ("jdbc:postgresql://db/shop?targetServerType=preferPrimary", "'targetServerType' .* 'preferPrimary'"),
+        ("jdbc:postgresql://db/shop?sslmode=verify-full&sslmode=disable", "'sslmode' is given twice"),
     ],
-)
+)  # fmt: skip
 def test_urls_that_say_nothing_known(url: str, message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+    with pytest.raises(OptionError, match=message) as raised:
         parse_address(url)
+    assert raised.value.option == "url"
+
+
+@pytest.mark.parametrize("who", ["me:hunter2@", "me:hun@ter2@", "me:hun/ter2@", "me:hun?ter2@", "me@"])
+@pytest.mark.parametrize("port", ["", ":5432"])
+def test_a_password_before_the_host_is_refused_without_a_word_of_it(who: str, port: str) -> None:
+    with pytest.raises(OptionError, match="has a user before its host") as raised:
+        parse_address(f"jdbc:postgresql://{who}db{port}/shop")
+    assert "hun" not in str(raised.value)
+    assert "'username' and 'password'" in (raised.value.hint or "")
 
 
 def test_who_asks_is_told_to_the_library_and_shown_nowhere() -> None:

@@ -432,6 +432,15 @@ def test_the_password_is_no_part_of_what_is_shown(postgres: PostgresDatabase) ->
     ("options", "message"),
     [
         ({"scan__partition__num": 3}, "needs option 'scan.partition.column'"),
+        (
+            {
+                "scan__partition__column": "id",
+                "scan__partition__num": 10**9,
+                "scan__partition__lower_bound": 0,
+                "scan__partition__upper_bound": 10**12,
+            },
+            "'scan.partition.num' is at most 100,000",
+        ),
         ({"password": "x", "username": None}, "needs option 'username'"),
     ],
 )

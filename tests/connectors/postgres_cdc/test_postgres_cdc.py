@@ -936,3 +936,11 @@ def test_options_that_do_not_go_together(postgres: PostgresDatabase) -> None:
         source(postgres, slot__name="My-Slot")
     with pytest.raises(OptionError, match="does not read"):
         source(postgres, Schema.of(id=t.BIGINT, a=t.array(t.INT)))
+    with pytest.raises(OptionError, match="port must be at most 65535"):
+        source(postgres, port="65536")
+    for host in ("db:5432", "postgresql://db", "me@db", "a b"):
+        with pytest.raises(OptionError, match="is no name or address of a server"):
+            source(postgres, hostname=host)
+    assert source(postgres, hostname="::1").capture.table.server
+    with pytest.raises(OptionError, match="longer than 63 bytes"):
+        source(postgres, publication__name="ü" * 32)
