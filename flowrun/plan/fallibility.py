@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowrun.core.types import TypeRoot
 from flowrun.functions.casts.casts import is_fallible as cast_is_fallible
 from flowrun.functions.coercion import MIN_DECIMAL_SCALE
-from flowrun.functions.regex.syntax import try_compile
+from flowrun.functions.regex.syntax import regex_problem, try_compile
 from flowrun.functions.regex.timed import may_exceed_limit
 from flowrun.functions.registry import scalar
 from flowrun.functions.strings.regexp import REGEX_FUNCTIONS
@@ -35,10 +35,10 @@ def _node_may_fail(node: Expression) -> bool:
         return not (node.type.is_approximate or node.type.is_integer or _always_fits(node))
     if node.function in REGEX_FUNCTIONS:
         pattern = node.arguments[1]
-        compiled = (
-            try_compile(pattern.value) if isinstance(pattern, Literal) and isinstance(pattern.value, str) else None
-        )
-        return not isinstance(pattern, Literal) or (compiled is not None and may_exceed_limit(pattern.value, compiled))
+        if not isinstance(pattern, Literal) or (isinstance(pattern.value, str) and regex_problem(pattern.value)):
+            return True
+        compiled = try_compile(pattern.value) if isinstance(pattern.value, str) else None
+        return compiled is not None and may_exceed_limit(pattern.value, compiled)
     if node.function in ("LIKE", "SIMILAR TO"):
         return len(node.arguments) > 2 or node.function == "SIMILAR TO"
     return True

@@ -192,12 +192,13 @@ def test_goes_on_from_snapshots_as_if_nothing_had_happened(seed: int, tmp_path: 
 def test_functions_and_casts_read_instants_by_the_clocks_of_the_zone(zone: str, tmp_path: Path) -> None:
     rows = events(zone, 8)
     query = """
-    CREATE TABLE f (id BIGINT, a STRING, b BIGINT, c STRING, d DATE, e TIMESTAMP(3), f BOOLEAN, g STRING, h BOOLEAN, i BOOLEAN)
+    CREATE TABLE f (id BIGINT, a STRING, b BIGINT, c STRING, d DATE, e TIMESTAMP(3), f BOOLEAN, g STRING, h BOOLEAN, i BOOLEAN, j BIGINT)
     WITH ('connector' = 'filesystem', 'format' = 'json', 'path' = '{folder}/functions');
     INSERT INTO f SELECT id, CAST(ts AS STRING), EXTRACT(HOUR FROM ts), DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm:ss'), CAST(ts AS DATE),
       CAST(ts AS TIMESTAMP(3)), CAST(FLOOR(ts TO DAY) AS TIMESTAMP(3)) = FLOOR(CAST(ts AS TIMESTAMP(3)) TO DAY), FROM_UNIXTIME(ms / 1000),
       CAST(CAST(CAST(ts AS STRING) AS TIMESTAMP_LTZ(3)) AS TIMESTAMP(3)) = CAST(ts AS TIMESTAMP(3)),
-      TO_TIMESTAMP_LTZ(0, 3) = TIMESTAMP '{epoch}' AND TO_TIMESTAMP_LTZ(0, 3) = '{epoch}' FROM a;
+      TO_TIMESTAMP_LTZ(0, 3) = TIMESTAMP '{epoch}' AND TO_TIMESTAMP_LTZ(0, 3) = '{epoch}',
+      EXTRACT(EPOCH FROM ts) FROM a;
     """.replace("{folder}", str(tmp_path)).replace("{epoch}", f"{EPOCH + local(0, zone) * MS:%Y-%m-%d %H:%M:%S}")
     results(tmp_path, zone, rows, query)
     for found in json_rows(tmp_path / "functions"):
@@ -211,6 +212,7 @@ def test_functions_and_casts_read_instants_by_the_clocks_of_the_zone(zone: str, 
         assert found["f"] is True
         assert found["h"] is True
         assert found["i"] is True
+        assert found["j"] == (at - EPOCH) // MS // 1000
 
 
 YAML = """

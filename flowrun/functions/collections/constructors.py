@@ -56,7 +56,8 @@ def make_map(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
     keys, values = columns[0::2], columns[1::2]
     for key in keys:
         if key.null_count:
-            raise DataError("a key of MAP[…] is NULL", row=int(np.argmax(to_mask(pc.is_null(key)))))
+            hint = "leave such rows out (WHERE key IS NOT NULL), or give them another key (COALESCE)"
+            raise DataError("a key of MAP[…] is NULL", row=int(np.argmax(to_mask(pc.is_null(key)))), hint=hint)
     if not keys:
         empty = pa.array([], result.arrow.key_type), pa.array([], result.arrow.item_type)
         return pa.MapArray.from_arrays(_offsets(rows, 0), *empty)

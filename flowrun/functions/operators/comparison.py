@@ -142,7 +142,7 @@ def is_not_false(arguments: Sequence[Datum], rows: int, result: DataType) -> Dat
 
 
 def like(arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
-    """LIKE with an optional escape character; without one, every character but % and _ stands for itself."""
+    """LIKE with an optional escape character; without one, every character but % and _ stands for itself. As in Flink, _ is no line end."""
     return _by_pattern(arguments, rows, match_like)
 
 
@@ -215,8 +215,15 @@ def _plan_like(pattern: str, escape: str | None) -> tuple[str, str]:
     simple = {"": "equal", "x": "equal", "x%": "prefix", "%x": "suffix", "%x%": "inside", "%": "any"}.get(shape)
     if simple is not None:
         return simple, next((p for p, w in zip(parts, wild, strict=True) if not w), "")
-    regex = "".join({"%": ".*", "_": "."}[p] if w else re.escape(p) for p, w in zip(parts, wild, strict=True))
-    return "regex", f"(?s)^{regex}$"
+    regex = "".join(
+        {"%": "(?s:.*)", "_": _IN_A_LINE}[p] if w else re.escape(p) for p, w in zip(parts, wild, strict=True)
+    )
+    return "regex", f"^{regex}$"
+
+
+def like_regex(pattern: str) -> str:
+    """The regular expression, of RE2 and of Java, with the meaning of a LIKE pattern without an escape character that has a `_`."""
+    return _plan_like(pattern, None)[1]
 
 
 def match_similar(text: Datum, pattern: str, escape: str | None) -> Datum:

@@ -8,8 +8,9 @@ possessive quantifiers and atomic groups, so a pattern only needs its spelling c
 * `\p{Alpha}` … `\p{ASCII}`, `\p{L}`, `\p{N}` and their long names, `\P{…}`;
 * class union `[a-c[x-z]]` and intersection `[a-z&&[^aeiou]]`.
 
-Refused with a message: look-behind of variable width, other Unicode properties, `\G \X \N{…}`, flags `d`, `u` and `U`. `$` outside
-multi-line mode stands before a final `\n` only (Java: before any final line terminator).
+Refused with a message: look-behind of variable width, other Unicode properties, `\G \X \N{…}`, flags `d`, `u` and `U`, repeated
+anchors, references to groups that are not there. `$` outside multi-line mode stands before a final `\n` only (Java: before any final
+line terminator).
 """
 
 from __future__ import annotations
@@ -32,10 +33,23 @@ _LETTER_NAMES = {"L", "IsL", "IsAlphabetic", "IsLetter", "javaLetter", "general_
 _NUMBER_NAMES = {"Nd", "IsNd", "IsDigit", "javaDigit"}
 _SETS = {"h": _HORIZONTAL, "v": _VERTICAL}
 _FLAGS = frozenset("imsx")
+_JAVA_FLAGS = frozenset("dimsuxU")
+_COUNTED = re.compile(r"\{\d+(?:,\d*)?\}")
+_WRONG_IN_JAVA_TOO = re.compile(
+    r"missing \)|unbalanced parenthesis|unterminated|bad character|min repeat|redefinition|unknown group name|unknown extension"
+    r"|bad escape|incomplete escape|missing group name|unexpected end of pattern"
+)
+_NOTHING_TO_REPEAT = re.compile(r"(?:nothing|multiple) (?:to )?repeat")
+_BEGINS = re.compile(r"(?:^|(?<!\\)[(|*+?}]|\((?:\?<?[:=!>]))\Z")
+"""Behind what a `*`, `+` or `?` of Java has nothing to repeat."""
 
 
 class RegexSyntaxError(ValueError):
-    """The pattern is not a Java regular expression, or uses a part of the language that is not supported."""
+    """The pattern is not a Java regular expression."""
+
+
+class UnsupportedRegexError(ValueError):
+    """The pattern uses a part of Java's language that is not supported, or one of which that is not certain."""
 
 
 @lru_cache(maxsize=1024)
@@ -44,6 +58,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
 
     Raises:
         RegexSyntaxError: with what is wrong and where.
+        UnsupportedRegexError: Java may take it.
 
     >>> compile_java(r"(?<year>\d{4})-\Q.\E").search("in 2024-.").group("year")
     '2024'
@@ -53,27 +68,40 @@ def compile_java(pattern: str) -> re.Pattern[str]:
     translated = _Translator(pattern).translate()
     try:
         return re.compile(translated, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise RegexSyntaxError(f"'{pattern}' is not a regular expression: {error}") from error
+    except re.error as error:
+        if _is_wrong_in_java(error, translated):
+            raise RegexSyntaxError(f"'{pattern}' is not a regular expression: {error}") from error
+        raise UnsupportedRegexError(f"'{pattern}' is not supported: {error}") from error
+    except (OverflowError, RecursionError) as error:
+        raise UnsupportedRegexError(f"'{pattern}' is not supported: {error}") from error
+
+
+def _is_wrong_in_java(error: re.error, translated: str) -> bool:
+    """Whether Java refuses, too, what Python refused."""
+    if _NOTHING_TO_REPEAT.match(error.msg) and error.pos is not None:
+        return translated[error.pos] in "*+?" and _BEGINS.search(translated[: error.pos]) is not None
+    return _WRONG_IN_JAVA_TOO.search(error.msg) is not None
 
 
 def regex_problem(pattern: object) -> str | None:
-    """What is wrong with a constant pattern, or None; the check of regular expression parameters.
+    r"""What is not supported of a constant pattern, or None; the check of regular expression parameters. A wrong one is no problem.
 
-    >>> regex_problem("a+"), regex_problem("(a")
-    (None, "'(a' is not a regular expression: missing ), unterminated subpattern at position 0")
+    >>> regex_problem("a+"), regex_problem("(a"), regex_problem(r"\Ga")
+    (None, None, "'\\\\Ga': \\\\G is not supported")
     """
-    if pattern is None:
-        return None
     try:
-        compile_java(str(pattern))
-    except RegexSyntaxError as error:
+        try_compile(str(pattern))
+    except UnsupportedRegexError as error:
         return str(error)
     return None
 
 
 def try_compile(pattern: str) -> re.Pattern[str] | None:
-    """The compiled pattern, or None if it is not one: how Flink treats patterns that come from data."""
+    """The compiled pattern, or None if it is not one, for which Flink's functions give NULL.
+
+    Raises:
+        UnsupportedRegexError: Java may take it.
+    """
     try:
         return compile_java(pattern)
     except RegexSyntaxError:
@@ -123,9 +151,20 @@ class _Translator:
             case ".":
                 self._out.append(r"[\s\S]" if self._groups[-1].dot_all else f"[^{_LINE_TERMINATORS}]")
                 self._at += 1
+            case "{":
+                self._counted()
             case _:
                 self._out.append(character)
                 self._at += 1
+
+    def _counted(self) -> None:
+        match = _COUNTED.match(self._text, self._at)
+        if match is None:
+            raise RegexSyntaxError(
+                f"'{self._text}': {{ stands for no number of repetitions; write \\\\{{ for the character"
+            )
+        self._out.append(match[0])
+        self._at = match.end()
 
     def _open(self) -> None:
         rest = self._text[self._at :]
@@ -137,9 +176,8 @@ class _Translator:
             on, off, end = match[1], match[2] or "", match[3]
             unknown = (set(on) | set(off)) - _FLAGS
             if unknown:
-                raise RegexSyntaxError(
-                    f"'{self._text}': flag {', '.join(sorted(unknown))} is not supported; use i, m, s or x"
-                )
+                failure = UnsupportedRegexError if unknown <= _JAVA_FLAGS else RegexSyntaxError
+                raise failure(f"'{self._text}': flag {', '.join(sorted(unknown))} is not supported; use i, m, s or x")
             dot_all = ("s" in on or dot_all) and "s" not in off
             opened = self._flag_group(on, off)
             self._out.append(opened)
@@ -177,7 +215,7 @@ class _Translator:
                 self._at = end + 2 if end >= 0 else len(self._text)
                 return re.escape(quoted)
             case "E":
-                return ""
+                raise RegexSyntaxError(f"'{self._text}': \\E has no \\Q before it")
             case "p" | "P":
                 return self._property(negated=code == "P", in_class=in_class)
             case "h" | "v":
@@ -197,7 +235,7 @@ class _Translator:
             case "x" | "0" | "c":
                 return self._code_point(code)
             case "G" | "X" | "N":
-                raise RegexSyntaxError(f"'{self._text}': \\{code} is not supported")
+                raise UnsupportedRegexError(f"'{self._text}': \\{code} is not supported")
             case _ if code.isalpha() and code not in "tnrfadDsSwWbBAu":
                 raise RegexSyntaxError(f"'{self._text}': \\{code} is not an escape of Java regular expressions")
             case _:
@@ -205,7 +243,9 @@ class _Translator:
 
     def _outside(self, translated: str, in_class: bool) -> str:
         if in_class:
-            raise RegexSyntaxError(f"'{self._text}': {self._text[self._at - 2 : self._at]} inside […] is not supported")
+            raise UnsupportedRegexError(
+                f"'{self._text}': {self._text[self._at - 2 : self._at]} inside […] is not supported"
+            )
         return translated
 
     def _back_reference(self) -> str:
@@ -242,7 +282,7 @@ class _Translator:
         if not in_class and name in _NUMBER_NAMES:
             return r"(?u:\D)" if negated else r"(?u:\d)"
         where = " inside […]" if in_class else ""
-        raise RegexSyntaxError(
+        raise UnsupportedRegexError(
             f"'{self._text}': the property \\p{{{name}}}{where} is not supported; known: {', '.join(_POSIX)}, L, Nd"
         )
 

@@ -1,10 +1,12 @@
 """Regular expression functions: Java's syntax (see `regex_syntax`), evaluated once per distinct text.
 
-A constant pattern that is wrong is an error when the pipeline is validated; one that comes from data gives NULL, as in Flink.
+A wrong pattern gives NULL, of REGEXP FALSE, as in Flink, be it a constant or from data. One that Java may take and that is not supported is
+an error: of a constant when the pipeline is validated.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,9 +16,10 @@ import pyarrow.compute as pc
 
 from flowrun.core.record import record
 from flowrun.core.types import BOOLEAN, INT, STRING, DataType, array
-from flowrun.functions.contract import Argument, Datum, ScalarFunction
+from flowrun.errors import DataError
+from flowrun.functions.contract import Datum, ScalarFunction
 from flowrun.functions.regex.re2 import Re2Pattern, to_re2
-from flowrun.functions.regex.syntax import compile_java, regex_problem, try_compile
+from flowrun.functions.regex.syntax import UnsupportedRegexError, regex_problem, try_compile
 from flowrun.functions.regex.timed import Matching, guarded
 from flowrun.functions.rules import INTEGER, TEXT, Parameter, Rule
 from flowrun.functions.strings import spark_texts as texts
@@ -35,17 +38,21 @@ Quick = Callable[..., "pa.Array | None"]
 
 @record
 class _WithPattern:
-    """A kernel whose second argument is a pattern: compiled once if it is constant, and run by RE2 if that means the same."""
+    """A kernel whose second argument is a pattern: compiled once if it is constant, and run by RE2 if that means the same.
+
+    `wrong` is the result where the pattern is none.
+    """
 
     matcher: Matcher
     quick: Quick | None = None
+    wrong: bool | None = None
 
     def __call__(self, arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
         matcher, (text, pattern, *others) = self.matcher, arguments
         if is_constant(pattern) and pattern.is_valid:
-            compiled = try_compile(pattern.as_py())
+            compiled = _compiled(pattern.as_py())
             if compiled is None:
-                return map_distinct(lambda *_: None, [text], rows, result.arrow)
+                return map_distinct(lambda _: self.wrong, [text], rows, result.arrow)
             simple = to_re2(pattern.as_py(), compiled) if self.quick is not None else None
             if simple is not None and not is_constant(text) and all(map(is_constant, others)):
                 encoded = pc.dictionary_encode(text)
@@ -56,10 +63,17 @@ class _WithPattern:
             return map_distinct(lambda s, *rest: matcher(s, safe(s), *rest), [text, *others], rows, result.arrow)
 
         def from_data(s: str, p: str, *rest: Any) -> Any:
-            regex = try_compile(p)
-            return None if regex is None else matcher(s, guarded(p, regex)(s), *rest)
+            regex = _compiled(p)
+            return self.wrong if regex is None else matcher(s, guarded(p, regex)(s), *rest)
 
         return map_distinct(from_data, arguments, rows, result.arrow)
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return try_compile(pattern)
+    except UnsupportedRegexError as error:
+        raise DataError(f"regular expression {error}", hint="write it without that part of Java's language") from error
 
 
 def _extract(text: str, pattern: Matching, group: int = 0) -> str | None:
@@ -112,43 +126,22 @@ def _quick_match(texts: pa.Array, pattern: Re2Pattern) -> pa.Array | None:
     return pc.match_substring_regex(texts, pattern=pattern.plain) if pattern.plain else None
 
 
-class _Matches:
-    """The kernel of REGEXP: where a pattern from data is wrong, nothing matches."""
-
-    def __call__(self, arguments: Sequence[Datum], rows: int, result: DataType) -> Datum:
-        found = _WithPattern(_matches, _quick_match)(arguments, rows, result)
-        if is_constant(arguments[1]):
-            return found
-        given = pc.and_(pc.is_valid(arguments[0]), pc.is_valid(arguments[1]))
-        return pc.if_else(pc.and_(given, pc.is_null(found)), False, found)
-
-
-def _group_check(arguments: Sequence[Argument]) -> str | None:
-    """A constant group index must exist in a constant pattern."""
-    pattern, index = arguments[1], arguments[2] if len(arguments) == 3 else None
-    if index is None or index.literal is None or pattern.literal is None:
-        return None
-    groups = compile_java(pattern.literal).groups
-    if 0 <= index.literal <= groups:
-        return None
-    return f"the regular expression has {groups} groups, there is no group {index.literal}"
-
-
 _EXTRACT = "REGEXP_EXTRACT(string, regex[, group])"
 _EXTRACT_ALL = "REGEXP_EXTRACT_ALL(string, regex[, group])"
 _TWO = (TEXT, REGEX)
 
 _FUNCTIONS = (
     ScalarFunction(
-        "REGEXP", Rule("REGEXP(string, regex)", BOOLEAN, _TWO), _Matches(), "REGEXP(string, regex)",
-        "Whether some part of the string matches a Java regular expression; false for an empty one.", texts.regexp_text,
+        "REGEXP", Rule("REGEXP(string, regex)", BOOLEAN, _TWO), _WithPattern(_matches, _quick_match, wrong=False),
+        "REGEXP(string, regex)",
+        "Whether some part of the string matches a Java regular expression; false for one that is empty or wrong.", texts.regexp_text,
     ),
     ScalarFunction(
-        "REGEXP_EXTRACT", Rule(_EXTRACT, STRING, _TWO, (INTEGER,), check=_group_check), _WithPattern(_extract, _quick_extract),
-        _EXTRACT, "A group (0, the default: all) of the first match; NULL if there is none.", texts.extract_text,
+        "REGEXP_EXTRACT", Rule(_EXTRACT, STRING, _TWO, (INTEGER,)), _WithPattern(_extract, _quick_extract),
+        _EXTRACT, "A group (0, the default: all) of the first match; NULL if there is none, or the pattern is wrong.", texts.extract_text,
     ),
     ScalarFunction(
-        "REGEXP_EXTRACT_ALL", Rule(_EXTRACT_ALL, array(STRING), _TWO, (INTEGER,), check=_group_check),
+        "REGEXP_EXTRACT_ALL", Rule(_EXTRACT_ALL, array(STRING), _TWO, (INTEGER,)),
         _WithPattern(_extract_all), _EXTRACT_ALL, "A group (1, the default) of every match, as an array.",
         texts.extract_all_text,
     ),

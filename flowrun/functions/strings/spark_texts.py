@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType
-from flowrun.functions.regex.syntax import try_compile
+from flowrun.functions.regex.syntax import regex_problem, try_compile
 from flowrun.functions.spark_text import integer_literal, quote_text, string_literal
 
 _GREATEST_INT = 2**31 - 1
@@ -140,8 +140,9 @@ def decode_text(texts: Sequence[str], types: Sequence[DataType], result: DataTyp
 
 
 def _pattern(text: str) -> str | None:
-    """The value of a constant pattern; patterns from data may be wrong, which is NULL here and an error there."""
-    return string_literal(text)
+    """The value of a constant pattern; one that is wrong, as those from data may be, is NULL here and an error there."""
+    pattern = string_literal(text)
+    return None if pattern is None or regex_problem(pattern) or try_compile(pattern) is None else pattern
 
 
 def regexp_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
@@ -172,7 +173,7 @@ def extract_text(texts: Sequence[str], types: Sequence[DataType], result: DataTy
     text, pattern = texts[:2]
     group = integer_literal(texts[2]) if len(texts) > 2 else 0
     inner = _pattern(pattern)
-    if inner is None or group is None:
+    if inner is None or group is None or not _has_group(inner, group):
         return None
     if group == 0 and not may_match_empty(inner):
         return f"regexp_substr({text}, {pattern})"
@@ -187,9 +188,14 @@ def extract_all_text(texts: Sequence[str], types: Sequence[DataType], result: Da
     inner = _pattern(texts[1])
     if inner is None or group is None or (group and _may_skip_groups(inner)) or may_match_empty(inner):
         return None
-    if group > re.sub(r"\\.", "", inner).count("("):
+    if not _has_group(inner, group):
         return None
     return f"regexp_extract_all({texts[0]}, {texts[1]}, {group})"
+
+
+def _has_group(pattern: str, group: int) -> bool:
+    compiled = try_compile(pattern)
+    return compiled is not None and 0 <= group <= compiled.groups
 
 
 def _may_skip_groups(pattern: str) -> bool:

@@ -14,7 +14,7 @@ from flowrun.operators.rows.factories import Collection, UnnestFactory
 
 
 class UnnestOperator(AbstractOperator):
-    """Puts the elements of a collection beside their row."""
+    """Puts the elements of a collection beside their row. As in Flink, rows of an array that are NULL are no elements."""
 
     def __init__(self, factory: UnnestFactory) -> None:
         self._factory = factory
@@ -37,8 +37,6 @@ class UnnestOperator(AbstractOperator):
         if missing.any():
             at = pa.array(np.repeat(np.cumsum(lengths) - lengths, children) + places, mask=missing)
             columns = [c.take(at) for c in columns]
-        if self._factory.ordinality:
-            columns.append(pa.array((places + 1).astype(np.int32), mask=missing if missing.any() else None))
         if not self._factory.keeps_collection:
             batch = self._without_collection(batch)
         self.output.emit(with_columns_of(batch, pa.array(parents), columns, self._factory.output_schema))
@@ -52,25 +50,46 @@ class UnnestOperator(AbstractOperator):
         """How many elements each row has."""
         if self._factory.collection is Collection.MULTISET:
             entries = _entries(column)
-            counts = _repeats(entries)
-            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-            sizes = _sizes(column)
-            stops = np.cumsum(sizes)
-            repeated: Integers = ends[stops] - ends[stops - sizes]
-            return repeated
-        return _sizes(column)
+            return _sums(_repeats(entries), _sizes(column))
+        sizes = _sizes(column)
+        return _sums(pc.is_valid(pc.list_flatten(column)).to_numpy(False), sizes) if _holds_rows(column) else sizes
 
     def _elements(self, column: pa.Array) -> list[pa.Array]:
-        """The columns of all elements, one row's after another's."""
+        """The columns of all elements, one row's after another's, with their places in their collection if these are asked for."""
+        columns = self._values(column)
+        if self._factory.ordinality:
+            sizes = _sizes(column) if _holds_rows(column) else self._lengths(column)
+            places = pa.array(
+                (np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1).astype(np.int32)
+            )
+            columns.append(places.filter(pc.is_valid(pc.list_flatten(column))) if _holds_rows(column) else places)
+        return columns
+
+    def _values(self, column: pa.Array) -> list[pa.Array]:
         if self._factory.collection is Collection.ARRAY:
             elements = pc.list_flatten(column)
-            return elements.flatten() if pa.types.is_struct(elements.type) else [elements]
+            if not _holds_rows(column):
+                return [elements]
+            fields: list[pa.Array] = (elements.drop_null() if elements.null_count else elements).flatten()
+            return fields
         entries = _entries(column)
         if self._factory.collection is Collection.MAP:
             pairs: list[pa.Array] = entries.flatten()
             return pairs
         repeated = entries.flatten()[0].take(pa.array(np.repeat(np.arange(len(entries)), _repeats(entries))))
         return repeated.flatten() if pa.types.is_struct(repeated.type) else [repeated]
+
+
+def _holds_rows(column: pa.Array) -> bool:
+    return bool(pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type))
+
+
+def _sums(values: Integers, sizes: Integers) -> Integers:
+    """The sum of each of the groups, of the given sizes, that lie one behind the other."""
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+    stops = np.cumsum(sizes)
+    sums: Integers = ends[stops] - ends[stops - sizes]
+    return sums
 
 
 def _sizes(column: pa.Array) -> Integers:

@@ -24,7 +24,7 @@ _LTZ, _LOCAL = TypeRoot.TIMESTAMP_LTZ, TypeRoot.TIMESTAMP
 _FIELDS = (
     "EXTRACT", "YEAR", "QUARTER", "MONTH", "WEEK", "DAYOFYEAR", "DAYOFMONTH", "DAYOFWEEK", "HOUR", "MINUTE", "SECOND", "DATE_FORMAT",
 )  # fmt: skip
-"""Functions of an instant's local time whose result is no time."""
+"""Functions of an instant's local time whose result is no time. As in Flink, EPOCH counts the seconds of local time, too."""
 _ROUNDED = ("FLOOR", "CEIL")
 _TODAY = ("LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
 _UNIX_PATTERN = "yyyy-MM-dd HH:mm:ss"
@@ -115,11 +115,11 @@ def _call(call: Call, zone: str) -> Expression:
     if call.function == "UNIX_TIMESTAMP" and call.arguments:
         raise _NotInZone(
             "UNIX_TIMESTAMP of a text reads it as UTC, and the session's zone is another",
-            f"write EXTRACT(EPOCH FROM TO_TIMESTAMP_LTZ(text, 'yyyy-MM-dd HH:mm:ss', '{zone}'))",
+            f"write TIMESTAMPDIFF(SECOND, TO_TIMESTAMP_LTZ(0, 3), TO_TIMESTAMP_LTZ(text, 'yyyy-MM-dd HH:mm:ss', '{zone}'))",
         )
     if _LTZ not in roots:
         return call
-    if call.function in _FIELDS and not _is_epoch(call):
+    if call.function in _FIELDS:
         return replace(call, arguments=tuple(_to_local(a, zone) for a in call.arguments))
     if call.function in _ROUNDED:
         rounded = replace(
@@ -129,11 +129,6 @@ def _call(call: Call, zone: str) -> Expression:
     if _LOCAL in roots:  # compared, subtracted: both as instants
         return replace(call, arguments=_as_instants(call.arguments, zone))
     return call
-
-
-def _is_epoch(call: Call) -> bool:
-    first = call.arguments[0]
-    return isinstance(first, Literal) and str(first.value).upper() == "EPOCH"
 
 
 def _as_instants(arguments: Sequence[Expression], zone: str) -> tuple[Expression, ...]:

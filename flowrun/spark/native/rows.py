@@ -182,7 +182,11 @@ def _collection(node: Unnest, text: str) -> tuple[str, list[str]]:
     """(the collection that is exploded, the columns that this gives). A MAP that gives one column is a MULTISET: element → multiplicity."""
     type = node.input.schema.types[node.collection]
     if type.root is not TypeRoot.MAP:
-        return text, [_ELEMENT]
+        if type.children[0].root is not TypeRoot.ROW:
+            return text, [_ELEMENT]
+        if node.ordinality:
+            raise NotNative("the places of rows of an array, of which those that are NULL are left out")
+        return f"filter({text}, e -> e IS NOT NULL)", [_ELEMENT]
     if _added(node) == type.children:
         return text, [_KEY, _VALUE]
     repeated = "e -> array_repeat(e.key, greatest(coalesce(CAST(e.value AS INT), 0), 0))"
