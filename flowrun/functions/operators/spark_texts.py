@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from flowrun.core.record import record
 from flowrun.core.types import DataType, TypeRoot
-from flowrun.functions.operators.comparison import similar_regex
+from flowrun.functions.operators.comparison import like_regex, similar_regex
 from flowrun.functions.spark_text import integer_literal, micros_text, quote_text, spark_type, string_literal
 
 _DAY_MS = 86_400_000
@@ -51,7 +51,9 @@ def _moved(left: str, right: str, types: Sequence[DataType], result: DataType, s
     """A point in time plus or minus an interval, or the interval between two."""
     point, other = types
     if not other.is_interval:
-        if point.root is not other.root and TypeRoot.TIMESTAMP_LTZ in (point.root, other.root):
+        if point.root is TypeRoot.TIME or (
+            point.root is not other.root and TypeRoot.TIMESTAMP_LTZ in (point.root, other.root)
+        ):
             return None
         return f"(({micros_text(left, point)} - {micros_text(right, other)}) DIV 1000)"
     count = right if symbol == "+" else f"(- {right})"
@@ -144,18 +146,29 @@ class Form:
 
 
 def like_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
-    """LIKE. Spark always has an escape character: without one of the user's, it is one that is doubled in the pattern."""
+    """LIKE a constant. Spark always has an escape character: without one of the user's, it is one that the pattern has not.
+
+    There `_` may be a line end, too, so that patterns with one are regular expressions.
+    """
     text, pattern = texts[:2]
-    if len(texts) > 2:
-        escape = string_literal(texts[2])
-        return None if escape is None or ord(escape) > 0xFFFF else f"({text} LIKE {pattern} ESCAPE {texts[2]})"
     known = string_literal(pattern)
     if known is None:
-        return f"({text} LIKE replace({pattern}, '\\u0001', '\\u0001\\u0001') ESCAPE '\\u0001')"
+        return None
+    if len(texts) > 2:
+        escape = string_literal(texts[2])
+        unlike = escape is None or ord(escape) > 0xFFFF or "_" in known
+        return None if unlike else f"({text} LIKE {pattern} ESCAPE {texts[2]})"
+    if "_" in known:
+        return f"({text} RLIKE {_whole(like_regex(known))})"
     unused = next(c for c in "\\!^~|#\x01\x02" if c not in known) if known.isascii() else "\\"
     if unused in known:
         return None
     return f"({text} LIKE {pattern} ESCAPE {quote_text(unused)})"
+
+
+def _whole(regex: str) -> str:
+    """The text of a Java regular expression that matches what one of RE2 between `^` and `$` does."""
+    return quote_text(rf"\A{regex.removeprefix('^').removesuffix('$')}\z")
 
 
 def similar_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str | None:
@@ -164,9 +177,7 @@ def similar_text(texts: Sequence[str], types: Sequence[DataType], result: DataTy
     escape = string_literal(texts[2]) if len(texts) > 2 else None
     if pattern is None or "[" in pattern:
         return None  # classes are written differently in Java
-    regex = similar_regex(pattern, escape).removeprefix("^").removesuffix("$")
-    whole = quote_text(rf"\A{regex}\z")
-    return f"({texts[0]} RLIKE {whole})"
+    return f"({texts[0]} RLIKE {_whole(similar_regex(pattern, escape))})"
 
 
 def row_text(texts: Sequence[str], types: Sequence[DataType], result: DataType) -> str:

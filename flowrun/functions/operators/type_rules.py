@@ -68,7 +68,8 @@ def addition(arguments: Sequence[Argument]) -> Signature:
 def subtraction(arguments: Sequence[Argument]) -> Signature:
     """Numbers; a point in time minus an interval or another point in time; two intervals of one kind."""
     left, right = (a.type for a in arguments)
-    if left.is_temporal and right.is_temporal and types.TypeRoot.TIME not in (left.root, right.root):
+    times = [t.root is types.TypeRoot.TIME for t in (left, right)]
+    if left.is_temporal and right.is_temporal and (all(times) or not any(times)):
         return Signature((left, right), types.INTERVAL_DAY_TIME)
     return _shift(arguments) or _intervals(arguments) or _numeric_signature("-", arguments, decimal_add)
 

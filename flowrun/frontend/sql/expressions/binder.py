@@ -157,11 +157,28 @@ class ExpressionBinder(BinderCore):
             self.fail(str(error), node)
 
     def interval(self, node: exp.Expression) -> Expression:
-        """INTERVAL."""
+        """INTERVAL, or `(end - start) unit`."""
+        unit = node.args["unit"].name
         try:
-            return literals.interval(node.this.name, node.args["unit"].name)
+            if isinstance(node.this, exp.Literal):
+                return literals.interval(node.this.name, unit)
+            return self._between(node.this, literals.counts_months(unit), node)
         except ValueError as error:
             self.fail(str(error), node)
+
+    def _between(self, difference: exp.Expression, months: bool, node: exp.Expression) -> Expression:
+        """The time between two points in time, in whole months or to the millisecond."""
+        nodes = [difference.this, difference.expression]
+        end, start = (self.bind(n) for n in nodes)
+        if not (end.type.is_temporal and start.type.is_temporal):
+            unit = node.args["unit"].name
+            given = f"{end.type} and {start.type}"
+            hint = f"if {unit} is to be a name, write AS `{unit}`"
+            self.fail(f"(a - b) {unit} is the time between two points in time, got {given}", node, hint)
+        if not months:
+            return self.apply("-", [end, start], nodes, node)
+        counted = self.apply("TIMESTAMPDIFF", [literals.text("MONTH"), start, end], [node, *nodes[::-1]], node)
+        return self.apply("*", [literals.interval("1", "MONTH"), counted], [node, node], node)
 
     def conjunction(self, node: exp.Expression) -> Expression:
         """AND, flattened."""

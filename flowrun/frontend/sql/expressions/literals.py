@@ -120,17 +120,36 @@ def interval(value: str, unit: str) -> Literal:
     >>> interval("1:30", "HOUR TO MINUTE").value, interval("-2", "YEAR").value, interval("0.25", "SECOND").value
     (5400000, -24, 250)
     """
-    first, _, last = unit.partition(" TO ")
-    first, last = first.removesuffix("S"), last.removesuffix("S")
-    if first in ("YEAR", "MONTH", "QUARTER"):
+    first, last = _units(unit)
+    if counts_months(unit):
         return Literal(types.INTERVAL_YEAR_MONTH, _bounded(_months(value, first, last), 31, value, unit))
-    if first == "WEEK" and not last:
+    if first == "WEEK":
         return Literal(types.INTERVAL_DAY_TIME, _bounded(7 * _milliseconds(value, "DAY", ""), 63, value, unit))
-    if first not in _UNITS or (last and last not in _UNITS[_UNITS.index(first) + 1 :]):
+    return Literal(types.INTERVAL_DAY_TIME, _bounded(_milliseconds(value, first, last), 63, value, unit))
+
+
+def counts_months(unit: str) -> bool:
+    """Whether an interval in a unit or range is one of months; it is one of milliseconds else.
+
+    Raises:
+        ValueError: there is no such unit or range.
+
+    >>> counts_months("YEAR TO MONTH"), counts_months("DAY TO SECOND")
+    (True, False)
+    """
+    first, last = _units(unit)
+    if first in ("YEAR", "MONTH", "QUARTER"):
+        return True
+    if (first != "WEEK" or last) and (first not in _UNITS or (last and last not in _UNITS[_UNITS.index(first) + 1 :])):
         raise ValueError(
             f"'{unit}' is no interval unit; known: YEAR, MONTH, DAY, HOUR, MINUTE, SECOND and ranges like DAY TO SECOND"
         )
-    return Literal(types.INTERVAL_DAY_TIME, _bounded(_milliseconds(value, first, last), 63, value, unit))
+    return False
+
+
+def _units(unit: str) -> tuple[str, str]:
+    first, _, last = unit.partition(" TO ")
+    return first.removesuffix("S"), last.removesuffix("S")
 
 
 def _bounded(length: int, bits: int, value: str, unit: str) -> int:

@@ -27,6 +27,7 @@ _NOT_CALLED = frozenset((
     "SOME", "TABLE", "THEN", "UNION", "UNNEST", "USING", "VALUES", "WHEN", "WHERE", "WITH",
 ))  # fmt: skip
 _TRUTH_VALUES = ("NULL", "TRUE", "FALSE", "UNKNOWN")
+_INTERVAL_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
 class ExpressionGrammar(CallReader):
@@ -142,6 +143,10 @@ class ExpressionGrammar(CallReader):
                 self.previous.end + 1 - start.start,
                 hint,
             )
+        return self._in_units(exp.Literal.string(value), start.start)
+
+    def _in_units(self, this: exp.Expression, start: int) -> exp.Expression:
+        """An interval, given its value, with the unit or range of units that follows."""
         units: list[str] = []
         while not units or self.accept_word("TO"):
             units.append(str(self.any_word("a time unit like SECOND").this))
@@ -150,8 +155,14 @@ class ExpressionGrammar(CallReader):
                     self.fail_expected("a number of digits")
                 if not self.accept_mark(")"):
                     self.fail("expected )")
-        node = exp.Interval(this=exp.Literal.string(value), unit=exp.Var(this=" TO ".join(units)))
-        node.meta["span"] = (start.start, self.previous.end + 1)
+        node = exp.Interval(this=this, unit=exp.Var(this=" TO ".join(units)))
+        node.meta["span"] = (start, self.previous.end + 1)
+        return node
+
+    def after_parentheses(self, node: exp.Expression) -> exp.Expression:
+        """`(a - b) DAY TO SECOND`: the interval between two points in time."""
+        if isinstance(node, exp.Paren) and isinstance(node.this, exp.Sub) and self.at_word(*_INTERVAL_UNITS):
+            return self._in_units(node.this, span_of(node)[0])
         return node
 
     def _temporal(self) -> exp.Expression:

@@ -173,6 +173,10 @@ class SqlglotReader(TokenReader, Parser):
         found = super()._parse_paren()
         return found if isinstance(found, exp.Expression) else None
 
+    def after_parentheses(self, node: exp.Expression) -> exp.Expression:
+        """What stands in parentheses with what follows it."""
+        return node
+
     def after_call(self, call: exp.Expression) -> exp.Expression:
         """The call with what follows it, such as OVER."""
         found = super()._parse_window(call)
@@ -217,7 +221,9 @@ class SqlglotReader(TokenReader, Parser):
         return self._parse_atom() or self._parse_column()
 
     def _parse_paren(self) -> Any:
-        return self.parenthesised()
+        start = self._curr
+        node = self._marked(start, self.parenthesised())
+        return node if node is None else self.after_parentheses(node)
 
     def _parse_window(self, this: Any, alias: bool = False) -> Any:
         return self.after_call(this)

@@ -41,6 +41,7 @@ WORD = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 _TOKEN = re.compile(
     rf"\s+|{LINE_COMMENT}|{BLOCK_COMMENT}"
     rf"|(?P<text>{TEXT})|(?P<hex>[xX]'[0-9a-fA-F]*'|0[xX][0-9a-fA-F]+)|(?P<unicode>[uU]&{TEXT})"
+    rf"|(?P<charset>(?:_[A-Za-z][\w.:-]*|[nN]){TEXT})"
     rf"|(?P<name>{QUOTED_NAME})|(?P<word>{WORD.pattern})"
     r"|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<hint>/\*\+(?:[^'`*]|\*(?!/)|'[^']*'|`[^`]*`)*\*/)"  # its quotes are quotes: they may hold */ and ;
@@ -95,6 +96,8 @@ def scan(text: str) -> Iterator[Token]:
                 kind = TokenType.NUMBER
             case "text":
                 kind, value = TokenType.STRING, value[1:-1].replace("''", "'")
+            case "charset":
+                kind, value = TokenType.STRING, _of_charset(value, first)
             case "name":
                 kind, value = TokenType.IDENTIFIER, value[1:-1].replace("``", "`")
             case "hint":
@@ -109,6 +112,22 @@ def scan(text: str) -> Iterator[Token]:
             case _:
                 raise FlinkSyntaxError(f"missing closing {value}", first, 1)
         yield Token(kind, value, start=first, end=after - 1)
+
+
+def _of_charset(literal: str, start: int) -> str:
+    """The text of N'…' or _UTF8'…', which holds only characters of that set."""
+    charset, _, rest = literal.partition("'")
+    text = rest[:-1].replace("''", "'")
+    try:
+        text.encode(charset[1:] or "utf-8")
+    except LookupError:
+        raise FlinkSyntaxError(
+            f"there is no character set '{charset[1:]}'", start, len(charset), "leave it out"
+        ) from None
+    except UnicodeEncodeError as error:
+        message = f"the character set '{charset[1:]}' has no '{text[error.start]}'"
+        raise FlinkSyntaxError(message, start, len(literal), "leave the character set out") from None
+    return text
 
 
 def is_quoted(token: Token) -> bool:

@@ -33,6 +33,7 @@ def test_tokens_know_their_places() -> None:
         ("5abc", ["5", "abc"]),
         ("a||b<>c>=d", ["a", "||", "b", "<>", "c", ">=", "d"]),
         ("x'1F' X'' U&'\\0041'", ["1F", "", "\\0041"]),
+        ("_UTF8'a''b' n'' N 'c' _utf8 'd'", ["a'b", "", "N", "c", "_utf8", "d"]),
         ("x'zz'", ["x", "zz"]),
         ("/* a /* b */ c", ["c"]),  # comments do not nest
         ("{# c #}", ["{", "#", "c", "#", "}"]),  # nor are there others
