@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -30,8 +31,43 @@ _MOST_BYTES = 128 << 20
 _POLL_S = 0.005
 _NOT_TOGETHER = ("headers", "timestamp")
 """Columns that the client library takes of single messages only."""
+_IN_FLIGHT = ("1", "2", "3", "4", "5")
+"""Requests that an idempotent producer may have on their way."""
 FLUSH_S = 120.0
 """How long messages may take to be acknowledged, where the user says nothing (`properties.delivery.timeout.ms`)."""
+
+
+def flush_timeout_s(properties: Mapping[str, str]) -> float:
+    """How long messages may take to be acknowledged, which is a little more than the client tries.
+
+    Args:
+        properties: of the cluster; 0 as a time-out is none, as librdkafka has it.
+    """
+    names = ("delivery.timeout.ms", "message.timeout.ms")
+    said = next((float(properties[name]) for name in names if name in properties), FLUSH_S * 1000)
+    return said / 1000 + 5 if said else math.inf
+
+
+def excludes_idempotence(properties: Mapping[str, str]) -> str | None:
+    """The property that keeps a producer from being idempotent; None: none does. Java's clients then do without it, too.
+
+    >>> excludes_idempotence({"acks": "1"}), excludes_idempotence({"acks": "all", "retries": "5"})
+    ('acks', None)
+    """
+    for name, value in properties.items():
+        said = value.strip().lower()
+        match name:
+            case "acks" | "request.required.acks":
+                fits = said in ("all", "-1")
+            case "retries" | "message.send.max.retries":
+                fits = said != "0"
+            case "max.in.flight.requests.per.connection" | "max.in.flight":
+                fits = said in _IN_FLIGHT
+            case _:
+                fits = True
+        if not fits:
+            return name
+    return None
 
 
 def producer_settings(cluster: KafkaCluster, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +90,7 @@ def producer_settings(cluster: KafkaCluster, settings: Mapping[str, Any]) -> dic
         "delivery.report.only.error": True,
         **{k: v for k, v in settings.items() if k == "transactional.id"},
     }
-    if str(cluster.properties.get("acks", "all")) not in ("all", "-1"):
+    if "enable.idempotence" in given and excludes_idempotence(cluster.properties):
         given["enable.idempotence"] = False
     return {**given, **required}
 
@@ -186,8 +222,7 @@ class MessageProducer:
         Raises:
             ConnectorError: one could not be delivered.
         """
-        timeout = float(self._cluster.properties.get("delivery.timeout.ms", FLUSH_S * 1000)) / 1000 + 5
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + flush_timeout_s(self._cluster.properties)
         while self.client.flush(0.2):
             self.check()
             if time.monotonic() > deadline:

@@ -17,7 +17,7 @@ from flowrun.connectors.kafka.cluster import KafkaCluster, cluster_of
 from flowrun.connectors.kafka.encoding import MESSAGES, MessageEncoder
 from flowrun.connectors.kafka.layout import MessageLayout, layout_of
 from flowrun.connectors.kafka.partitioner import DEFAULT, ROUND_ROBIN, PartitionChooser
-from flowrun.connectors.kafka.producing import MessageProducer, producer_settings
+from flowrun.connectors.kafka.producing import MessageProducer, excludes_idempotence, producer_settings
 from flowrun.connectors.kafka.source import topics_of
 from flowrun.connectors.kafka.transactions import TRANSACTION_TIMEOUT_MS, KafkaTransactions, begin
 from flowrun.connectors.kafka.writer import KafkaWriter
@@ -34,6 +34,16 @@ _DELIVERY = {
     "at-least-once": Delivery.AT_LEAST_ONCE,
     "exactly-once": Delivery.EXACTLY_ONCE,
 }
+_NEEDED = {
+    "acks": "= 'all'",
+    "request.required.acks": "= 'all'",
+    "enable.idempotence": "= 'true'",
+    "retries": "above 0",
+    "message.send.max.retries": "above 0",
+    "max.in.flight": "from 1 to 5",
+    "max.in.flight.requests.per.connection": "from 1 to 5",
+}
+"""Of properties, for transactions."""
 
 
 @record(slots=False)
@@ -221,15 +231,16 @@ def _client_settings(delivery: Delivery, transactional_id: str) -> dict[str, Any
 
 def _check_transactional(table: TableDefinition) -> None:
     """Raise OptionError if the user's properties exclude transactions."""
-    for name, allowed in (("acks", ("all", "-1")), ("enable.idempotence", ("true",))):
-        option = f"properties.{name}"
-        value = table.options.get(option)
-        if value is not None and str(value).strip().lower() not in allowed:
-            raise OptionError(
-                option,
-                f"'sink.delivery-guarantee' = 'exactly-once' needs '{option}' = '{allowed[0]}', got '{value}'",
-                hint="leave it out",
-            )
+    given = {name: str(value) for name, value in table.options.under("properties").items() if value is not None}
+    name = excludes_idempotence(given)
+    if name is None and given.get("enable.idempotence", "true").strip().lower() != "true":
+        name = "enable.idempotence"
+    if name is not None:
+        raise OptionError(
+            f"properties.{name}",
+            f"'sink.delivery-guarantee' = 'exactly-once' needs 'properties.{name}' {_NEEDED[name]}, got '{given[name]}'",
+            hint="leave it out",
+        )
 
 
 def _buffer(table: TableDefinition, upsert: bool) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import pytest
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.source import Boundedness
-from flowrun.connectors.kafka.cluster import CLIENT, cluster_of
+from flowrun.connectors.kafka.cluster import CLIENT, KafkaCluster, cluster_of
 from flowrun.connectors.kafka.offsets import ScanMode
+from flowrun.connectors.kafka.producing import flush_timeout_s, producer_settings
 from flowrun.core import types as t
 from flowrun.core.options import Options
 from flowrun.core.schema import Schema
@@ -129,6 +131,7 @@ def test_what_the_client_would_refuse_is_said_before_anything_runs(
         (source, {"session.timeout.ms": "90000", "max.poll.interval.ms": "80000"}, "must be >= `session.timeout.ms`"),
         (source, {"fetch.max.bytes": "10", "message.max.bytes": "20000"}, "`fetch.max.bytes` must be"),
         (sink, {"delivery.timeout.ms": "1", "linger.ms": "1000"}, "`message.timeout.ms` must be greater than"),
+        (sink, {"acks": "1", "enable.idempotence": "true"}, "`acks` must be set to `all`"),
         (sink, {"max.in.flight": "10", "enable.idempotence": "true"}, "`max.in.flight` must be set <="),
     ],
 )
@@ -155,6 +158,8 @@ def test_properties_that_contradict_each_other_are_said(
          "batch.size": "9"},
         {"plugin.library.paths": "not-here.so", "debug": "broker"},
         {"acks": "1"},
+        {"acks": "1", "retries": "0"},
+        {"acks": "0", "max.in.flight.requests.per.connection": "10"},
     ],
 )  # fmt: skip
 def test_what_only_the_machine_that_runs_it_can_tell_is_not_asked(properties: dict[str, str]) -> None:
@@ -163,6 +168,43 @@ def test_what_only_the_machine_that_runs_it_can_tell_is_not_asked(properties: di
     sink(ROWS, given)
     if "acks" not in properties:
         sink(ROWS, {**given, "sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "p"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_idempotent"),
+    [
+        ({}, True),
+        ({"acks": "-1", "retries": "3", "max.in.flight": "5"}, True),
+        ({"acks": "1"}, False),
+        ({"retries": "0"}, False),
+        ({"message.send.max.retries": "0"}, False),
+        ({"max.in.flight.requests.per.connection": "6"}, False),
+    ],
+)
+def test_messages_are_idempotent_unless_properties_exclude_that_as_in_java(
+    properties: dict[str, str], is_idempotent: bool
+) -> None:
+    given = KafkaCluster({"bootstrap.servers": "b:1", **properties})
+    assert producer_settings(given, {})["enable.idempotence"] is is_idempotent
+    assert "enable.idempotence" not in producer_settings(KafkaCluster({**properties, "enable.idempotence": "true"}), {})
+    if not is_idempotent:
+        with pytest.raises(OptionError, match=f"'exactly-once' needs 'properties.{next(iter(properties))}'"):
+            sink(
+                ROWS,
+                {
+                    "sink.delivery-guarantee": "exactly-once",
+                    "sink.transactional-id-prefix": "p",
+                    **{f"properties.{name}": value for name, value in properties.items()},
+                },
+            )
+
+
+@pytest.mark.parametrize(
+    ("properties", "seconds"),
+    [({}, 125), ({"delivery.timeout.ms": "1000"}, 6), ({"message.timeout.ms": "600000"}, 605), ({"delivery.timeout.ms": "0"}, math.inf)],
+)  # fmt: skip
+def test_messages_are_waited_for_as_long_as_the_client_tries(properties: dict[str, str], seconds: float) -> None:
+    assert flush_timeout_s(properties) == seconds
 
 
 @pytest.mark.parametrize(
