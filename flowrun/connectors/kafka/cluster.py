@@ -308,9 +308,10 @@ def cluster_of(options: Options) -> KafkaCluster:
 def _check_addresses(servers: str) -> None:
     option = "properties.bootstrap.servers"
     hint = "host:port, several are separated by ','"
-    if not servers.strip():
+    addresses = [address.strip() for address in servers.split(",") if address.strip()]
+    if not addresses:
         raise OptionError(option, f"kafka: '{option}' is empty", hint=hint)
-    for address in filter(None, map(str.strip, servers.split(","))):
+    for address in addresses:
         found = _ADDRESS.fullmatch(address)
         if found is None:
             raise OptionError(option, f"kafka: '{address}' is no address of a broker", hint=hint)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
+from typing import cast
 
 from flowrun.connectors.kafka.partitions import ClusterMetadata, Offsets, Partition
 from flowrun.core.options import Options
 from flowrun.core.record import record
+from flowrun.core.shapes import MAX_INTEGER
 from flowrun.errors import ConnectorError, OptionError
+
+_PAIR = re.compile(r"\s*partition\s*:\s*([0-9]+)\s*,\s*offset\s*:\s*([0-9]+)\s*")
+_MOST_PARTITION = 2**31 - 1
 
 
 class ScanMode(Enum):
@@ -124,6 +130,10 @@ def _place(options: Options, prefix: str, mode: ScanMode, fallback: str) -> Scan
             f"'{prefix}.mode' = 'group-offsets' needs a group: 'properties.group.id'",
             hint="or begin elsewhere: 'scan.startup.mode' = 'earliest-offset'" if prefix == "scan.startup" else None,
         )
+    if timestamp is not None and int(cast(int, timestamp)) > MAX_INTEGER:
+        raise OptionError(
+            f"{prefix}.timestamp-millis", f"'{prefix}.timestamp-millis' is at most {MAX_INTEGER}, got {timestamp}"
+        )
     known = ("earliest", "latest", "none")
     if fallback not in known:
         raise OptionError(
@@ -143,13 +153,18 @@ def specific_offsets(text: str, option: str) -> tuple[tuple[int, int], ...]:
     Raises:
         OptionError: the text is not of this form.
     """
-    pairs = []
+    pairs: dict[int, int] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
-        named = dict(item.strip().split(":", 1) for item in part.split(",") if ":" in item)
-        numbers = [named.get(name, "").strip() for name in ("partition", "offset")]
-        if len(named) != 2 or not all(n.isdecimal() for n in numbers):
+        found = _PAIR.fullmatch(part)
+        if found is None:
             raise OptionError(option, f"'{option}' expects partition:0,offset:42;partition:1,offset:300, got '{part}'")
-        pairs.append((int(numbers[0]), int(numbers[1])))
+        partition, offset = int(found[1]), int(found[2])
+        for number, most in ((partition, _MOST_PARTITION), (offset, MAX_INTEGER)):
+            if number > most:
+                raise OptionError(option, f"'{option}': {number} in '{part}' is too large: it is at most {most}")
+        if partition in pairs:
+            raise OptionError(option, f"'{option}' names partition {partition} twice", hint="leave one of them out")
+        pairs[partition] = offset
     if not pairs:
         raise OptionError(option, f"'{option}' expects partition:0,offset:42;partition:1,offset:300, got '{text}'")
-    return tuple(pairs)
+    return tuple(pairs.items())

@@ -82,6 +82,18 @@ def test_a_table_reads_all_of_a_topic() -> None:
         ({**EARLIEST, "properties.bootstrap.servers": "b:1,c:65536"}, "'c:65536' .* the port is 65536"),
         ({**EARLIEST, "properties.bootstrap.servers": "[::1]:99999"}, "the port is 99999"),
         ({**EARLIEST, "properties.bootstrap.servers": "b:0"}, "the port is 0"),
+        ({**EARLIEST, "properties.bootstrap.servers": " , "}, "is empty"),
+        ({"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": 10**20}, "is at most 9223372036854775807"),
+        *(
+            ({"scan.startup.mode": "specific-offsets", "scan.startup.specific-offsets": text}, message)
+            for text, message in [
+                ("partition:0,offset:1;partition:0,offset:2", "names partition 0 twice"),
+                ("partition:0,offset:1,offset:2", "expects partition:0,offset:42"),
+                ("partition:٣,offset:1", "expects partition:0,offset:42"),
+                (f"partition:0,offset:{2**63}", "9223372036854775808 .* is at most 9223372036854775807"),
+                (f"partition:{2**31},offset:0", "2147483648 .* is at most 2147483647"),
+            ]
+        ),
         ({**EARLIEST, "properties.group.id": " "}, "'properties.group.id' is empty"),
         ({**SASL, "properties.sasl.mechanism": "plain"}, "no mechanism of a login: 'plain'"),
         ({**SASL, "properties.sasl.mechanism": "PLAIN"}, "needs 'properties.sasl.username'"),
