@@ -6,6 +6,7 @@ The properties are those of Kafka's Java clients, as in Apache Flink; those that
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -79,6 +80,15 @@ _CLASSES = re.compile(
 )
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::([0-9]+))?")
 _MOST_PORT = 65_535
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
+_LOOKED_FOR = "probe"
+"""Instead of a file of authorities: the client looks at the usual places."""
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 _WITH_PASSWORD = _MECHANISMS[:3]
 _JAAS_PAIR = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
@@ -124,6 +134,7 @@ class KafkaCluster:
         Raises:
             OptionError: a property is unknown, or its value is wrong.
         """
+        self._check_files()
         config = {"log_level": 0, **self.properties, **settings, "error_cb": errors.take, "logger": _client_log}
         try:
             return make(config)
@@ -131,6 +142,23 @@ class KafkaCluster:
             text = said_by(error)
             name = re.search(r'["`]([\w.]+)["`]', text)
             raise refused(f"properties.{name[1]}" if name else "properties.bootstrap.servers", text) from error
+
+    def _check_files(self) -> None:
+        """Whether files of certificates are there. The client library does not name them, and may end the process where one is not.
+
+        Raises:
+            OptionError: one is not.
+        """
+        if not self.properties.get("security.protocol", "").lower().endswith("ssl"):
+            return
+        for name in _FILES:
+            path = self.properties.get(name)
+            if path and path != _LOOKED_FOR and not os.path.exists(path):
+                raise OptionError(
+                    f"properties.{name}",
+                    f"kafka: properties.{name} names a file that is not there: {os.path.abspath(path)}",
+                    hint="it has to be on each machine that runs the job; a relative path starts in the working directory",
+                )
 
 
 def said_by(error: Any) -> str:

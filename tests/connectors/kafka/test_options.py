@@ -6,13 +6,14 @@ import math
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowrun.api.changelog import ChangelogMode
 from flowrun.api.source import Boundedness
-from flowrun.connectors.kafka.cluster import CLIENT, KafkaCluster, cluster_of
+from flowrun.connectors.kafka.cluster import CLIENT, ClientErrors, KafkaCluster, cluster_of, library
 from flowrun.connectors.kafka.offsets import ScanMode
 from flowrun.connectors.kafka.producing import flush_timeout_s, producer_settings
 from flowrun.core import types as t
@@ -28,6 +29,11 @@ needs_client = pytest.mark.skipif(not CLIENT.is_installed, reason="the client li
 ROWS = Schema.of(k_id=t.BIGINT, name=t.STRING)
 EARLIEST = {"scan.startup.mode": "earliest-offset"}
 SASL = {**EARLIEST, "properties.security.protocol": "SASL_SSL"}
+BY_OAUTH = {
+    "bootstrap.servers": "b:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "c", "sasl.oauthbearer.client.secret": "of-the-client",
+    "sasl.oauthbearer.token.endpoint.url": "https://127.0.0.1:1/token",
+}  # fmt: skip
 KEYED = {"key.format": "json", "key.fields": "k_id", "value.format": "json", **EARLIEST}
 
 
@@ -180,6 +186,22 @@ def test_what_only_the_machine_that_runs_it_can_tell_is_not_asked(properties: di
     sink(ROWS, given)
     if "acks" not in properties:
         sink(ROWS, {**given, "sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": "p"})
+
+
+@needs_client
+@pytest.mark.parametrize(
+    "given_as", ["ssl.ca.location", "ssl.truststore.location", "ssl.certificate.location", "ssl.key.location"]
+)
+def test_a_file_of_certificates_that_is_not_there_is_named_by_who_runs_the_job(given_as: str, tmp_path: Path) -> None:
+    """The client library ends the process where it fails so after a login by OAuth was set up."""
+    missing = str(tmp_path / "not-here.pem")
+    found = cluster_of(
+        Options({f"properties.{name}": value for name, value in {**BY_OAUTH, given_as: missing}.items()})
+    )
+    with pytest.raises(OptionError, match=r"names a file that is not there: .*not-here\.pem") as raised:
+        found.client(library().Consumer, ClientErrors("b:1"), {"group.id": "g"})
+    assert raised.value.option == f"properties.{given_as.replace('truststore', 'ca')}"
+    assert "on each machine" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize(
