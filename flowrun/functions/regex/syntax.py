@@ -87,7 +87,7 @@ def regex_problem(pattern: object) -> str | None:
     r"""What is not supported of a constant pattern, or None; the check of regular expression parameters. A wrong one is no problem.
 
     >>> regex_problem("a+"), regex_problem("(a"), regex_problem(r"\Ga")
-    (None, None, "'\\\\Ga': \\\\G is not supported")
+    (None, None, "'\\Ga': \\G is not supported")
     """
     try:
         try_compile(str(pattern))
