@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+import flowrun
 from flowrun.api.changelog import ChangelogMode
 from flowrun.plan.changelog import changelog_modes
 from flowrun.plan.nodes import walk_plan
@@ -153,3 +155,12 @@ def test_goes_on_from_snapshots_as_if_nothing_had_happened(seed: int, tmp_path: 
             break
     job.finish(chance.choice([1, 2, 3]))
     assert found(tmp_path) == wanted(rows, shape), job.log
+
+
+def test_ntile_is_bigint_as_in_flink() -> None:
+    table = pa.table({"k": [1, 2, 2, 3]})
+    query = "SELECT k, NTILE(2) OVER (ORDER BY k) AS n FROM (SELECT k, COUNT(*) AS c FROM t GROUP BY k)"
+    found = flowrun.sql(query, t=table)
+    assert found is not None
+    assert found.arrow().schema.field("n").type == pa.int64()
+    assert sorted(found.rows()) == [(1, 1), (2, 1), (3, 2)]

@@ -27,7 +27,7 @@ from flowrun.plan.relational import Frame
 
 _RANKS = {"ROW_NUMBER": BIGINT, "RANK": BIGINT, "DENSE_RANK": BIGINT, "PERCENT_RANK": DOUBLE, "CUME_DIST": DOUBLE}
 _OTHERS = ("LAG", "LEAD", "NTILE")
-OVER_FUNCTIONS: dict[str, DataType | None] = {**_RANKS, **dict.fromkeys(_OTHERS), "NTILE": INT}
+OVER_FUNCTIONS: dict[str, DataType | None] = {**_RANKS, **dict.fromkeys(_OTHERS), "NTILE": BIGINT}
 """Functions that exist only with OVER, and the types of their results; None: that of the argument."""
 
 
@@ -108,7 +108,7 @@ class OverBinder:
         if len(call.expressions) != 1:
             self._rows.fail("NTILE takes 1 argument", call, "usage: NTILE(4) OVER (…)")
         buckets = self._constant(call.expressions[0], "the number of buckets of NTILE", least=1)
-        return AggregateCall("NTILE", (Literal(INT, buckets),), INT, "")
+        return AggregateCall("NTILE", (Literal(INT, buckets),), BIGINT, "")
 
     def _shift(self, name: str, call: exp.Expression) -> AggregateCall:
         given = list(call.expressions)
