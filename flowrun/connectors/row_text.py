@@ -32,6 +32,8 @@ def column_text(column: pa.Array) -> pa.Array:
 
     >>> column_text(pa.array([1.0, None])).to_pylist()
     ['1.0', None]
+    >>> column_text(pa.array([[], [("a", 1)]], pa.map_(pa.string(), pa.int64()))).to_pylist()
+    ['{}', '{a=1}']
     """
     kind = column.type
     if pa.types.is_string(kind):
@@ -39,7 +41,9 @@ def column_text(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pc.cast(pc.cast(column, pa.timestamp(kind.unit)), pa.string())
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
-        return pa.array([None if value is None else _value_text(value) for value in column.to_pylist()], pa.string())
+        empty = "{}" if pa.types.is_map(kind) else "[]"
+        texts = (None if value is None else empty if value == [] else _value_text(value) for value in column.to_pylist())
+        return pa.array(list(texts), pa.string())
     if pa.types.is_decimal(kind):
         return plain_decimal(column)
     if pa.types.is_floating(kind):
