@@ -42,7 +42,9 @@ def column_text(column: pa.Array) -> pa.Array:
         return pc.cast(pc.cast(column, pa.timestamp(kind.unit)), pa.string())
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_duration(kind):
         empty = "{}" if pa.types.is_map(kind) else "[]"
-        texts = (None if value is None else empty if value == [] else _value_text(value) for value in column.to_pylist())
+        texts = (
+            None if value is None else empty if value == [] else _value_text(value) for value in column.to_pylist()
+        )
         return pa.array(list(texts), pa.string())
     if pa.types.is_decimal(kind):
         return plain_decimal(column)
