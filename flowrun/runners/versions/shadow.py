@@ -41,12 +41,16 @@ from flowrun.runners.comparison import SinkComparison, compare
 from flowrun.runners.compile import CompiledPipeline
 from flowrun.runners.embedded import JobStateOptions, start_embedded
 from flowrun.runtime.checkpoint.after_restore import AfterRestore
+from flowrun.runtime.job_status import JobStatus
+from flowrun.runtime.lifecycle import ExecutionState
 from flowrun.state.checkpoints import CheckpointMetadata, OperatorMetadata
 from flowrun.state.storage.locate import locate
 from flowrun.state.storage.metadata_file import write_metadata
 from flowrun.state.storage.state_path import resolve
 
 _LOOK_MS = 100
+_START_MS = 60_000
+"""For how long sources may take to run before the time of a recording counts all the same."""
 
 
 @record
@@ -110,7 +114,7 @@ def shadow(
         old: the version that runs.
         new: the other one; both have passed `check_can_be_shadowed`.
         savepoint: of the running job, taken for this alone: it is changed.
-        record_ms: for how long rows are recorded.
+        record_ms: for how long rows are recorded, from when the sources run.
         sample: rows that differ to give, a side and sink.
         clock: processing time.
 
@@ -191,11 +195,19 @@ def _record(
             sinks.append(Sink(schema, NodeHints(name=listener), _raw(scan), _listened(listener)))
         graph = _job_graph(with_sinks(plan, tuple(sinks)))
         state = _from(savepoint, scratch / "recording")
-        until_ms = clock.monotonic_ns() / 1e6 + record_ms
         with start_embedded(graph, state=state) as job:
+            up_by_ms = clock.monotonic_ns() / 1e6 + _START_MS
+            while not _is_up(job.status()) and clock.monotonic_ns() / 1e6 < up_by_ms and job.wait(_LOOK_MS) is None:
+                pass
+            until_ms = clock.monotonic_ns() / 1e6 + record_ms
             while clock.monotonic_ns() / 1e6 < until_ms and job.wait(_LOOK_MS) is None:
                 pass
         return {name: recording.rows for name, recording in recordings.items()}
+
+
+def _is_up(status: JobStatus) -> bool:
+    """Whether all sources have come to what they read."""
+    return all(set(vertex.states) <= {ExecutionState.RUNNING, ExecutionState.FINISHED} for vertex in status.vertices)
 
 
 def _raw(scan: Scan) -> Scan:

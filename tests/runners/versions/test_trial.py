@@ -51,7 +51,7 @@ class Project:
         self.read = read or (lambda: [int(str(row["id"])) for row in json_rows(folder / "out")])
         self.history = VersionHistory(resolve(str(folder / "state" / "ids")))
         keeper = None
-        with self.start(None) as job:
+        with self.start(None, rate=500) as job:  # slowly, so that it is stopped long before its end on any machine
             while not self.history.numbers():
                 if keeper is None:
                     keeper = VersionKeeper(self.compiled(), None, None, SystemClock())
