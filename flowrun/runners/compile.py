@@ -28,6 +28,7 @@ from flowrun.plan.nodes import Plan
 from flowrun.plan.rewrites import optimise, rules_with
 from flowrun.plan.row_errors import route_row_errors
 from flowrun.plan.superseded import superseded_rows
+from flowrun.plan.wrong_patterns import wrong_patterns
 from flowrun.runners.graph_texts import render_graphs
 from flowrun.runners.pipeline_text import check_folders, check_withheld, function_folders, text_to_keep
 from flowrun.state.checkpoints import PipelineText, ProjectText
@@ -272,7 +273,7 @@ def _planned(path: Path, loaded: LoadedPipeline, text: PipelineText) -> Compiled
     if sinks:  # there are none in batch mode, and a script may only describe tables
         stream_graph = build_stream_graph(loaded.plan.name, sinks, stream_graph.settings)
     job_graph = build_job_graph(stream_graph)
-    warnings = loaded.diagnostics
+    warnings = loaded.diagnostics + _shown(wrong_patterns(loaded.plan), loaded.plan, path)
     if settings.mode != BATCH:  # a batch has no late rows
         warnings += _shown(superseded_rows(optimised), loaded.plan, path)
     return CompiledPipeline(

@@ -42,6 +42,13 @@ FOUND: dict[str, list[str]] = {
         "SELECT c.id, v.page FROM clicks c CROSS JOIN views v",
     ],
     "empty-sink": ["SELECT id FROM clicks WHERE price > 3 AND FALSE"],
+    "wrong-pattern": [
+        "SELECT REGEXP_EXTRACT(page, '(a') AS a FROM views",
+        "SELECT page FROM views WHERE NOT REGEXP(page, '*')",
+        "SELECT REGEXP_EXTRACT(page, '(a)(b)', 3) AS a FROM views",
+        "SELECT COUNT(*) FILTER (WHERE UPPER(REGEXP_REPLACE(page, 'a{', '')) = 'B') AS n FROM views",
+        "SELECT v.user_id FROM views v JOIN few f ON v.user_id = f.user_id AND REGEXP_COUNT(v.page, '[') > f.price",
+    ],
 }
 NOT_FOUND: dict[str, list[str]] = {
     "state-without-limit": [
@@ -77,4 +84,8 @@ NOT_FOUND: dict[str, list[str]] = {
         "SELECT c.id, v.page FROM clicks c JOIN views v ON c.user_id = v.user_id AND v.ts BETWEEN c.ts AND c.ts + INTERVAL '1' MINUTE",
     ],
     "empty-sink": ["SELECT id FROM clicks WHERE price > 3"],
+    "wrong-pattern": [
+        r"SELECT REGEXP_EXTRACT(page, '(a)\d', 1) AS a FROM views",
+        "SELECT REGEXP_EXTRACT(page, page) AS a, REGEXP_EXTRACT(page, CAST(NULL AS STRING)) AS b, page LIKE '(' AS c FROM views",
+    ],
 }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flowrun.errors import Diagnostic, PipelineError, did_you_mean
 from flowrun.frontend.source_text import SourceText
 from flowrun.runners.compile import CompiledPipeline
-from flowrun.runners.lint import columns, joins, sinks, state, times
+from flowrun.runners.lint import columns, joins, patterns, sinks, state, times
 from flowrun.runners.lint.comments import silenced_lines, unknown_rules
 from flowrun.runners.lint.rule import LintFinding, LintRule, Subject
 
@@ -17,6 +17,7 @@ RULES: tuple[LintRule, ...] = (
     sinks.SUPERSEDED,
     columns.RULE,
     joins.RULE,
+    patterns.RULE,
     sinks.EMPTY,
 )
 BY_NAME: Mapping[str, LintRule] = {rule.name: rule for rule in RULES}
