@@ -204,7 +204,7 @@ def _counts(folder: Path, path: Path) -> bool:
 
 def _has_rows_of_a_test(folder: Path, path: Path) -> bool:
     """Whether a file of tests beside a file or above it names it."""
-    from flowrun.frontend.pipeline_tests.document import SUFFIXES
+    from flowrun.frontend.pipeline_tests.finding import SUFFIXES
 
     places = [place for place in path.parents if place.is_relative_to(folder)]
     tests = (test for place in places for suffix in SUFFIXES for test in place.glob(f"*{suffix}"))
@@ -242,7 +242,7 @@ def _flowrun(*words: str) -> int:
 
 def named_tests(file: Path) -> list[Path]:
     """The files of tests that name a pipeline: below the folder of its project; without one below its own, or beside that in `tests`."""
-    from flowrun.frontend.pipeline_tests.document import SUFFIXES
+    from flowrun.frontend.pipeline_tests.finding import SUFFIXES
 
     found = (Path(place) / name for folder in _watched(file) for place, name in _files(folder))
     tests = (path for path in found if path.name.endswith(SUFFIXES) and _names(path, file))

@@ -17,6 +17,7 @@ from flowrun.cli.reports import (
     show_json,
     show_sarif,
 )
+from flowrun.cli.user_code import are_texts, spare_pandas
 
 if TYPE_CHECKING:
     from flowrun.errors import Diagnostic
@@ -57,6 +58,7 @@ def lint(
     if explained is not None:
         _explain(explained)
         return
+    spare_pandas(ctx, wanted=not are_texts(paths))
     from flowrun.runners.lint.rules import rules_named
     from flowrun.runners.projects.members import compile_members, errors_of, members_of, problems_together
 

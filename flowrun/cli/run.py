@@ -25,6 +25,7 @@ from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job
 from flowrun.cli.rest_arguments import rest_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 from flowrun.cli.stream_on_spark import OnSpark, SparkRun, on_spark_options, refuse_on_spark, refuse_spark, run_on_spark
+from flowrun.cli.user_code import may_run_user_code, spare_pandas
 
 if TYPE_CHECKING:
     from flowrun.cli.job import JobRun
@@ -100,17 +101,17 @@ def run(
 
     FILE may be `-`: an SQL script on standard input. Paths in it, as in the script of --execute, start in the working directory.
     """
+    file, text = _text_of(file, script)
+    spare_pandas(ctx, wanted=may_run_user_code(file, (*variables, *overrides)))
     from flowrun.cli.console import EXIT_OK, show_diagnostics, show_outputs
     from flowrun.cli.job import JobRun, prepare
     from flowrun.runners.compile import PROGRAM_SUFFIX, compile_pipeline
     from flowrun.runners.recompiling import recompiling
 
     prepare(view)
-    file, text = _text_of(file, script)
     if text is not None:
         _refuse_without_file(("--from-savepoint", from_savepoint), ("--recover", recover), ("--on", on_spark))
     cluster = cluster_of_job(cluster, detach, workers, elsewhere=on_spark is not None or mode == "batch")
-    _forgo_pandas(ctx, file, (*variables, *overrides))
     values, given = all_overrides(overrides, parallelism), parse_assignments(variables, "--var")
     if mode is not None:
         values["settings.mode"] = mode
@@ -236,16 +237,6 @@ def _restoring(
     compiled = in_order_of(compiled, restored, file, *given)
     again = recompiling(compiled, *given)
     return compiled, replace(job, compiled=compiled, restored=restored, release=leases.close, recompiling=again)
-
-
-def _forgo_pandas(ctx: click.Context, file: Path, given: tuple[str, ...]) -> None:
-    """Do without pandas until the command ends, unless code of users may want it."""
-    from flowrun.cli.user_code import may_run_user_code
-    from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
-
-    if not may_run_user_code(file, given):
-        forgo_pandas()
-        ctx.call_on_close(allow_pandas)
 
 
 def run_as_batch(compiled: CompiledPipeline, options: SparkOptions, view: ViewOptions, form: str | None) -> int:

@@ -11,6 +11,7 @@ import click
 
 from flowrun.cli.arguments import ENVIRONMENT_OPTION
 from flowrun.cli.reports import FORMAT_OPTION, Reported, RuleText, reported, show_github, show_json, show_sarif
+from flowrun.cli.user_code import may_tests_run_user_code, spare_pandas
 from flowrun.errors import PipelineError, Severity
 from flowrun.frontend.project_file import project_file
 
@@ -67,17 +68,18 @@ def test(
     Exits with 1 if a test fails, with 2 if a test or a pipeline is broken.
     """
     from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK
-    from flowrun.runners.pipeline_tests.check import check
-    from flowrun.runners.pipeline_tests.files import find_files, load_files
-    from flowrun.runners.pipeline_tests.side_by_side import check_all
+    from flowrun.frontend.pipeline_tests.finding import find_files
 
     began = time.monotonic()
     if form != "text" and (update or coverage):
         raise click.UsageError(f"--{'update' if update else 'coverage'} goes with --format text")
     try:
         files = find_files(paths or (_project_folder(),))
-        if engine != "all":  # PySpark may want pandas
-            _forgo_pandas(ctx, files)
+        spare_pandas(ctx, wanted=engine == "all" or may_tests_run_user_code(files))  # PySpark may want it, too
+        from flowrun.runners.pipeline_tests.check import check
+        from flowrun.runners.pipeline_tests.files import load_files
+        from flowrun.runners.pipeline_tests.side_by_side import check_all
+
         loaded = load_files(files, environment)
     except PipelineError as error:
         if form == "text":
@@ -120,16 +122,6 @@ def _raise_untold(error: PipelineError, told: Path | None) -> None:
     if left is not None:
         raise left from None
     say("the tests have not run: the pipeline has to be right first")
-
-
-def _forgo_pandas(ctx: click.Context, files: list[Path]) -> None:
-    """Do without pandas until the command ends, unless code of users may want it."""
-    from flowrun.cli.user_code import may_tests_run_user_code
-    from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
-
-    if not may_tests_run_user_code(files):
-        forgo_pandas()
-        ctx.call_on_close(allow_pandas)
 
 
 def _project_folder() -> Path:

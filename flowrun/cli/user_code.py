@@ -1,4 +1,4 @@
-"""Tells whether a pipeline can run Python code that is not flowrun's own."""
+"""Tells whether a pipeline can run Python code that is not flowrun's own, without which pandas is not needed either."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
+from flowrun.core.optional_pandas import allow_pandas, forgo_pandas
 from flowrun.frontend.project_file import project_file
 
 _SQL, _YAML = (".sql",), (".yaml", ".yml")
@@ -15,6 +18,21 @@ _REFERENCE = re.compile(r"[\w.}]:[A-Za-z_$]|\\")
 """A function as YAML names it, `module:name` or `${MODULE}:${NAME}`, or an escape that may stand for a part of one."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)")
 _PIPELINE = re.compile(r"^\s*pipeline:\s*([^\s#'\"]+)\s*(?:#.*)?$", re.MULTILINE)
+
+
+def spare_pandas(ctx: click.Context, *, wanted: bool) -> None:
+    """Unless it may be wanted, have pyarrow not import pandas until the command ends.
+
+    To be called before modules are imported that convert values, as most do.
+    """
+    if not wanted:
+        forgo_pandas()
+        ctx.call_on_close(allow_pandas)
+
+
+def are_texts(paths: Sequence[Path]) -> bool:
+    """Whether these are pipelines none of which is a program. Who only compiles them runs no code of users but its imports."""
+    return bool(paths) and all(path.suffix.lower() in (*_SQL, *_YAML) for path in paths)
 
 
 def may_run_user_code(file: Path, given: Sequence[str] = ()) -> bool:

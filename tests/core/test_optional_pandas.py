@@ -15,9 +15,9 @@ def imported(tmp_path: Path):
     """Whether a program imports pandas, which here is a module that only says so."""
     (tmp_path / "pandas.py").write_text("print('pandas is imported')\n__version__ = '0.1'\n")
 
-    def run(program: str) -> bool:
+    def run(program: str, *arguments: object) -> bool:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", program],
+            [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
             capture_output=True,
             text=True,
@@ -41,3 +41,15 @@ def test_what_is_imported_already_stays(imported) -> None:
     assert imported(
         "import pandas; from flowrun.core.optional_pandas import forgo_pandas; forgo_pandas(); import pandas"
     )
+
+
+@pytest.mark.parametrize("command", ["run", "validate", "explain", "lint", "graph", "test"])
+def test_commands_without_users_code_do_not_import_it(imported, tmp_path: Path, command: str) -> None:
+    pipeline, tests = tmp_path / "p.yaml", tmp_path / "p.test.yaml"
+    pipeline.write_text(
+        "name: p\nsources: {s: {connector: datagen, number-of-rows: 1, schema: {k: BIGINT}}}\n"
+        "steps: {t: {from: s, select: k + 1 AS k}}\nsinks: {o: {from: t, connector: blackhole}}\n"
+    )
+    tests.write_text("pipeline: p.yaml\ntests:\n- {name: a row, given: {s: [{k: 1}]}, expect: {o: [{k: 2}]}}\n")
+    program = "import sys; from flowrun.cli.main import main; sys.argv = ['flowrun', *sys.argv[1:]]; main()"
+    assert not imported(program, command, tests if command == "test" else pipeline)

@@ -23,7 +23,6 @@ from flowrun.frontend.trees.nodes import YamlMapping, YamlNode, YamlScalar, desc
 from flowrun.frontend.trees.reader import read_yaml
 from flowrun.frontend.trees.spec import Named, RecordValue, Section
 
-SUFFIXES = (".test.yaml", ".test.yml")
 TOLERANCE = 1e-9
 """How far floating numbers may differ, relative to them, unless a test says otherwise."""
 ALL = "all"

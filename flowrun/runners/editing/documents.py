@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from flowrun.frontend.pipeline_tests.declaration import TESTS
-from flowrun.frontend.pipeline_tests.document import SUFFIXES as TEST_SUFFIXES
+from flowrun.frontend.pipeline_tests.finding import SUFFIXES as TEST_SUFFIXES
 from flowrun.frontend.project.declaration import DOCUMENT as PROJECT
 from flowrun.frontend.project_file import PROJECT_FILE
 from flowrun.frontend.trees.spec import RecordValue

@@ -12,6 +12,7 @@ from flowrun.api.connector import TablePlace
 from flowrun.connectors.filesystem.table_path import TablePath, allowing_missing, file_place
 from flowrun.core.record import record
 from flowrun.errors import Diagnostic, FlowrunError, PipelineError, Severity
+from flowrun.frontend.pipeline_tests.finding import is_test_file
 from flowrun.frontend.project.files import Project, project_around, read_project
 from flowrun.frontend.project_file import PROJECT_FILE
 from flowrun.frontend.references import unused_variable
@@ -19,7 +20,6 @@ from flowrun.frontend.text_files import with_source_line
 from flowrun.operators.function_loading import modules_of_its_own
 from flowrun.plan.guarantees import SinkGuarantee
 from flowrun.runners.compile import PROGRAM_SUFFIX, CompiledPipeline, compile_file
-from flowrun.runners.pipeline_tests.files import is_test_file
 from flowrun.runners.projects.graph import (
     PipelineNode,
     ProjectGraph,
