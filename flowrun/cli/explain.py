@@ -10,7 +10,7 @@ import click
 from flowrun.cli.arguments import WORKERS, all_overrides, parse_assignments, pipeline_arguments
 from flowrun.cli.console import say, show_diagnostics
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
-from flowrun.cli.user_code import are_texts, spare_pandas
+from flowrun.cli.user_code import only_names_user_code, spare_pandas
 from flowrun.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def explain(
     native and which run the streaming operators; with --verbose Spark's own plans too. The stage execution shows which slot and process
     each subtask has if the pipeline is run with these --workers, and which channels are remote. Files that sources read need not exist.
     """
-    spare_pandas(ctx, wanted=stage not in STAGES or not are_texts([file]))  # Spark may want it, too
+    spare_pandas(ctx, wanted=stage not in STAGES or not only_names_user_code([file]))  # Spark may want it, too
     from flowrun.connectors.filesystem.table_path import allowing_missing
     from flowrun.runners.compile import PROGRAM_SUFFIX, compile_file, compile_pipeline
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from flowrun.cli.arguments import all_overrides, compile_options, parse_assignments
-from flowrun.cli.user_code import are_texts, spare_pandas
+from flowrun.cli.user_code import only_names_user_code, spare_pandas
 
 
 @click.command()
@@ -30,7 +30,7 @@ def graph(
     PATH is a project, a folder of pipelines, or a pipeline; without it, the project around here. Tables are the same if connectors reach
     them at the same address. Two pipelines that write one table, and pipelines that read each other in a circle, are errors.
     """
-    spare_pandas(ctx, wanted=path is None or not are_texts([path]))
+    spare_pandas(ctx, wanted=path is None or not only_names_user_code([path]))
     from flowrun.cli.console import EXIT_BAD_INPUT, EXIT_OK, show_diagnostics
     from flowrun.cli.views.project_graph import graph_text
     from flowrun.masking import masked

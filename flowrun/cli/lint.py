@@ -17,7 +17,7 @@ from flowrun.cli.reports import (
     show_json,
     show_sarif,
 )
-from flowrun.cli.user_code import are_texts, spare_pandas
+from flowrun.cli.user_code import only_names_user_code, spare_pandas
 
 if TYPE_CHECKING:
     from flowrun.errors import Diagnostic
@@ -58,7 +58,7 @@ def lint(
     if explained is not None:
         _explain(explained)
         return
-    spare_pandas(ctx, wanted=not are_texts(paths))
+    spare_pandas(ctx, wanted=not only_names_user_code(paths))
     from flowrun.runners.lint.rules import rules_named
     from flowrun.runners.projects.members import compile_members, errors_of, members_of, problems_together
 

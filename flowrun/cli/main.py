@@ -74,6 +74,9 @@ COMMANDS = {
 HIDDEN_COMMANDS = {"run-version": ("flowrun.cli.versions.version_process", "run_version")}
 """name → (module, attribute) of what flowrun starts itself."""
 
+_WITHOUT_USER_CODE = frozenset(("savepoint", "stop", "cancel", "rescale", "jobs", "ui", "top", "state", "history"))
+"""Commands that neither compile pipelines nor run them."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands are listed in `COMMANDS` and imported on use."""
@@ -87,6 +90,10 @@ class LazyGroup(click.Group):
         module, attribute = HIDDEN_COMMANDS.get(cmd_name) or COMMANDS.get(cmd_name, ("", ""))[:2]
         if not module:
             return None
+        if cmd_name in _WITHOUT_USER_CODE:
+            from flowrun.cli.user_code import spare_pandas
+
+            spare_pandas(ctx, wanted=False)
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 

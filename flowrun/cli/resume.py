@@ -24,6 +24,7 @@ from flowrun.cli.cluster_arguments import DETACH, ClusterOptions, cluster_of_job
 from flowrun.cli.rest_arguments import rest_options
 from flowrun.cli.spark_arguments import SparkArguments, spark_arguments
 from flowrun.cli.stream_on_spark import OnSpark, on_spark_options, refuse_on_spark, refuse_spark, run_job_on_spark
+from flowrun.cli.user_code import may_run_user_code, spare_pandas
 
 
 @click.command()
@@ -64,6 +65,7 @@ def resume(
     the folder in which it was started, and what is given here is added; its Python functions are imported from --functions-from, or from
     the working directory if the pipeline was there. With FILE, FILE and what is given here count alone.
     """
+    spare_pandas(ctx, wanted=file is None or may_run_user_code(file, (*variables, *overrides)))
     from flowrun.cli.job import JobRun, prepare, run_job
     from flowrun.cli.program import ProgramRun, run_jobs
     from flowrun.cli.restoring import kept_program, pipeline_and_state

@@ -30,9 +30,12 @@ def spare_pandas(ctx: click.Context, *, wanted: bool) -> None:
         ctx.call_on_close(allow_pandas)
 
 
-def are_texts(paths: Sequence[Path]) -> bool:
-    """Whether these are pipelines none of which is a program. Who only compiles them runs no code of users but its imports."""
-    return bool(paths) and all(path.suffix.lower() in (*_SQL, *_YAML) for path in paths)
+def only_names_user_code(paths: Sequence[Path]) -> bool:
+    """Whether a command that compiles these pipelines, and does not run them, runs no code of users beyond the imports of their modules.
+
+    False is possible where a pipeline is a program, where none is named, and where packages add connectors or formats.
+    """
+    return bool(paths) and all(path.suffix.lower() in (*_SQL, *_YAML) for path in paths) and not _are_added()
 
 
 def may_run_user_code(file: Path, given: Sequence[str] = ()) -> bool:
@@ -45,15 +48,8 @@ def may_run_user_code(file: Path, given: Sequence[str] = ()) -> bool:
         file: the pipeline's file.
         given: the texts that are put in for variables of the file, or for values in it.
     """
-    from flowrun.connectors import registry as connectors
-    from flowrun.connectors.formats import registry as formats
-
     suffix = file.suffix.lower()
-    if suffix not in (*_SQL, *_YAML) or project_file(file.parent) is not None:
-        return True
-    if set(connectors.connector_names()) - set(connectors.BUILT_IN) or set(formats.format_names()) - set(
-        formats.BUILT_IN
-    ):
+    if suffix not in (*_SQL, *_YAML) or project_file(file.parent) is not None or _are_added():
         return True
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -75,3 +71,12 @@ def may_tests_run_user_code(files: Sequence[Path]) -> bool:
         if named is None or _REFERENCE.search(text) or may_run_user_code(file.parent / named[1], [text]):
             return True
     return False
+
+
+def _are_added() -> bool:
+    """Whether other packages add connectors or formats."""
+    from flowrun.connectors import registry as connectors
+    from flowrun.connectors.formats import registry as formats
+
+    added = set(connectors.connector_names()) - set(connectors.BUILT_IN)
+    return bool(added or set(formats.format_names()) - set(formats.BUILT_IN))

@@ -19,7 +19,7 @@ from flowrun.cli.reports import (
     show_json,
     show_sarif,
 )
-from flowrun.cli.user_code import are_texts, spare_pandas
+from flowrun.cli.user_code import only_names_user_code, spare_pandas
 from flowrun.errors import Diagnostic, Severity
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def validate(
     PATH is a pipeline, a folder of pipelines, or a project; without one, the project around here. For a valid pipeline it is said what is
     promised of each sink after a failure. A program (job.py) is run up to its first env.execute().
     """
-    spare_pandas(ctx, wanted=not are_texts(paths))
+    spare_pandas(ctx, wanted=not only_names_user_code(paths))
     from flowrun.runners.projects.members import compile_members, members_of
 
     given, values = parse_assignments(variables, "--var"), all_overrides(overrides, parallelism)

@@ -53,3 +53,13 @@ def test_commands_without_users_code_do_not_import_it(imported, tmp_path: Path, 
     tests.write_text("pipeline: p.yaml\ntests:\n- {name: a row, given: {s: [{k: 1}]}, expect: {o: [{k: 2}]}}\n")
     program = "import sys; from flowrun.cli.main import main; sys.argv = ['flowrun', *sys.argv[1:]]; main()"
     assert not imported(program, command, tests if command == "test" else pipeline)
+
+
+@pytest.mark.parametrize("command", [("savepoint", "p"), ("stop", "p"), ("rescale", "p", "-p", "2"), ("state", "list")])
+def test_commands_about_jobs_do_not_import_it(imported, tmp_path: Path, command: tuple[str, ...]) -> None:
+    program = (
+        "import sys, contextlib; from flowrun.cli.main import main; sys.argv = ['flowrun', *sys.argv[1:]]\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "import pyarrow as pa; assert pa.array([1])[0].as_py() == 1"
+    )
+    assert not imported(program, *command, *([tmp_path] if command[0] == "state" else []))
