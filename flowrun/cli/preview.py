@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from flowrun.cli.arguments import all_overrides, duration_ms, parse_assignments, pipeline_arguments
+from flowrun.cli.user_code import may_run_user_code, spare_pandas
 from flowrun.errors import FlowrunError
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def preview(
     Sources begin where the pipeline says. When each has given enough rows, or the time is over, they end, and event time with them, so open
     windows fire. What is printed as JSON or CSV are the changes as they come.
     """
+    spare_pandas(ctx, wanted=may_run_user_code(file, (*variables, *overrides)))
     from flowrun.cli.console import EXIT_OK
     from flowrun.runners.preview import Sample, preview_plan
 

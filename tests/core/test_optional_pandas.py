@@ -43,7 +43,7 @@ def test_what_is_imported_already_stays(imported) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["run", "validate", "explain", "lint", "graph", "test"])
+@pytest.mark.parametrize("command", ["run", "preview", "validate", "explain", "lint", "graph", "test"])
 def test_commands_without_users_code_do_not_import_it(imported, tmp_path: Path, command: str) -> None:
     pipeline, tests = tmp_path / "p.yaml", tmp_path / "p.test.yaml"
     pipeline.write_text(
