@@ -154,11 +154,11 @@ def test_arrays_give_their_elements() -> None:
     ]  # fmt: skip
 
 
-def test_rows_give_their_fields() -> None:
+def test_rows_give_their_fields_unless_they_are_null() -> None:
     values = [[{"x": 1, "y": "a"}, None], [{"x": None, "y": "b"}], None, []]
     added = Schema.of(x=INT, y=STRING)
-    assert unnested(array(ELEMENT), values, added) == [(0, 1, "a"), (0, None, None), (1, None, "b")]
-    assert unnested(array(ELEMENT), values, added, outer=True)[3:] == [(2, None, None), (3, None, None)]
+    assert unnested(array(ELEMENT), values, added) == [(0, 1, "a"), (1, None, "b")]
+    assert unnested(array(ELEMENT), values, added, outer=True)[2:] == [(2, None, None), (3, None, None)]
 
 
 def test_maps_give_keys_and_values() -> None:
