@@ -142,6 +142,7 @@ def test_the_end_is_told_to_both_and_to_who_waits(pair: Pair) -> None:
     pair.callee.close("it had enough")
     waiting.join(10)
     assert "it had enough" in str(failed[0])
+    until(lambda: reasons)  # who waits for an answer is told first
     assert reasons == ["it had enough"]
     pair.caller.on_close(reasons.append)
     assert reasons == ["it had enough"] * 2
