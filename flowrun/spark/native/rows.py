@@ -168,7 +168,8 @@ def translate_unnest(node: PlanNode, inputs: Inputs, context: Context) -> SparkF
     generator = f"{'pos' if ordered else ''}explode{'_outer' if node.outer else ''}"
     names = ", ".join(([_PLACE] if ordered else []) + elements)
     data = frame.data.selectExpr("*", f"{generator}({collection}) AS ({names})")
-    texts = [*frame.columns, *_element_columns(node, elements), *([f"{_PLACE} + 1"] if node.ordinality else [])]
+    place = f"{_ELEMENT}.place" if _is_of_rows(node) else _PLACE  # rows that are NULL are left out, and counted
+    texts = [*frame.columns, *_element_columns(node, elements), *([f"{place} + 1"] if node.ordinality else [])]
     if not node.keeps_collection:
         texts[node.collection] = f"CAST(NULL AS {spark_type(node.schema.types[node.collection])})"
     items = [f"{text} AS {quoted(name)}" for text, name in zip(texts, node.schema.names, strict=True)]
@@ -182,11 +183,12 @@ def _collection(node: Unnest, text: str) -> tuple[str, list[str]]:
     """(the collection that is exploded, the columns that this gives). A MAP that gives one column is a MULTISET: element → multiplicity."""
     type = node.input.schema.types[node.collection]
     if type.root is not TypeRoot.MAP:
-        if type.children[0].root is not TypeRoot.ROW:
+        if not _is_of_rows(node):
             return text, [_ELEMENT]
-        if node.ordinality:
-            raise NotNative("the places of rows of an array, of which those that are NULL are left out")
-        return f"filter({text}, e -> e IS NOT NULL)", [_ELEMENT]
+        if not node.ordinality:
+            return f"filter({text}, e -> e IS NOT NULL)", [_ELEMENT]
+        placed = f"transform({text}, (e, i) -> named_struct('row', e, 'place', i))"
+        return f"filter({placed}, e -> e.row IS NOT NULL)", [_ELEMENT]
     if _added(node) == type.children:
         return text, [_KEY, _VALUE]
     repeated = "e -> array_repeat(e.key, greatest(coalesce(CAST(e.value AS INT), 0), 0))"
@@ -197,8 +199,15 @@ def _element_columns(node: Unnest, elements: list[str]) -> list[str]:
     """The columns of an element: the fields of a ROW."""
     type = node.input.schema.types[node.collection].children[0]
     if elements == [_ELEMENT] and type.root is TypeRoot.ROW:
-        return [f"{_ELEMENT}.{quoted(name)}" for name in type.names]
+        row = f"{_ELEMENT}.row" if node.ordinality and _is_of_rows(node) else _ELEMENT
+        return [f"{row}.{quoted(name)}" for name in type.names]
     return elements
+
+
+def _is_of_rows(node: Unnest) -> bool:
+    """Whether the collection is an array of rows, of which those that are NULL are no elements."""
+    type = node.input.schema.types[node.collection]
+    return type.root is not TypeRoot.MAP and type.children[0].root is TypeRoot.ROW
 
 
 def _added(node: Unnest) -> tuple[DataType, ...]:
