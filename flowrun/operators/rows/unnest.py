@@ -34,6 +34,8 @@ class UnnestOperator(AbstractOperator):
         places = np.arange(len(parents)) - np.repeat(np.cumsum(children) - children, children)
         missing = np.repeat(lengths == 0, children)
         columns = self._elements(column)
+        if self._factory.ordinality:
+            columns.append(self._places(column))
         if missing.any():
             at = pa.array(np.repeat(np.cumsum(lengths) - lengths, children) + places, mask=missing)
             columns = [c.take(at) for c in columns]
@@ -51,24 +53,21 @@ class UnnestOperator(AbstractOperator):
         if self._factory.collection is Collection.MULTISET:
             entries = _entries(column)
             return _sums(_repeats(entries), _sizes(column))
-        sizes = _sizes(column)
-        return _sums(pc.is_valid(pc.list_flatten(column)).to_numpy(False), sizes) if _holds_rows(column) else sizes
+        sizes, present = _sizes(column), _present(column)
+        return sizes if present is None else _sums(present.to_numpy(False), sizes)
+
+    def _places(self, column: pa.Array) -> pa.Array:
+        """The places of all elements in their collections, from 1; rows that are NULL have one, too."""
+        present = _present(column)
+        sizes = self._lengths(column) if present is None else _sizes(column)
+        places = pa.array((np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1).astype(np.int32))
+        return places if present is None else places.filter(present)
 
     def _elements(self, column: pa.Array) -> list[pa.Array]:
-        """The columns of all elements, one row's after another's, with their places in their collection if these are asked for."""
-        columns = self._values(column)
-        if self._factory.ordinality:
-            sizes = _sizes(column) if _holds_rows(column) else self._lengths(column)
-            places = pa.array(
-                (np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + 1).astype(np.int32)
-            )
-            columns.append(places.filter(pc.is_valid(pc.list_flatten(column))) if _holds_rows(column) else places)
-        return columns
-
-    def _values(self, column: pa.Array) -> list[pa.Array]:
+        """The columns of all elements, one row's after another's."""
         if self._factory.collection is Collection.ARRAY:
             elements = pc.list_flatten(column)
-            if not _holds_rows(column):
+            if not pa.types.is_struct(elements.type):
                 return [elements]
             fields: list[pa.Array] = (elements.drop_null() if elements.null_count else elements).flatten()
             return fields
@@ -80,8 +79,12 @@ class UnnestOperator(AbstractOperator):
         return repeated.flatten() if pa.types.is_struct(repeated.type) else [repeated]
 
 
-def _holds_rows(column: pa.Array) -> bool:
-    return bool(pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type))
+def _present(column: pa.Array) -> pa.BooleanArray | None:
+    """Which items of an array of rows are elements; None: all are, as in every other collection."""
+    if not (pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type)):
+        return None
+    items = pc.list_flatten(column)
+    return pc.is_valid(items) if items.null_count else None
 
 
 def _sums(values: Integers, sizes: Integers) -> Integers:
