@@ -35,7 +35,7 @@ def only_names_user_code(paths: Sequence[Path]) -> bool:
 
     False is possible where a pipeline is a program, where none is named, and where packages add connectors or formats.
     """
-    return bool(paths) and all(path.suffix.lower() in (*_SQL, *_YAML) for path in paths) and not _are_added()
+    return bool(paths) and all(map(_is_text, paths)) and not _are_added()
 
 
 def may_run_user_code(file: Path, given: Sequence[str] = ()) -> bool:
@@ -48,15 +48,14 @@ def may_run_user_code(file: Path, given: Sequence[str] = ()) -> bool:
         file: the pipeline's file.
         given: the texts that are put in for variables of the file, or for values in it.
     """
-    suffix = file.suffix.lower()
-    if suffix not in (*_SQL, *_YAML) or project_file(file.parent) is not None or _are_added():
+    if not _is_text(file) or project_file(file.parent) is not None or _are_added():
         return True
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:  # the compiler reports it when it reads the file
         return True
     texts = [text, *given, *(os.environ.get(name, "") for name in _VARIABLE.findall(text))]
-    sign = _FUNCTION if suffix in _SQL else _REFERENCE
+    sign = _FUNCTION if file.suffix.lower() in _SQL else _REFERENCE
     return any(sign.search(t) for t in texts)
 
 
@@ -71,6 +70,11 @@ def may_tests_run_user_code(files: Sequence[Path]) -> bool:
         if named is None or _REFERENCE.search(text) or may_run_user_code(file.parent / named[1], [text]):
             return True
     return False
+
+
+def _is_text(file: Path) -> bool:
+    """Whether a pipeline is a text, not a program."""
+    return file.suffix.lower() in (*_SQL, *_YAML)
 
 
 def _are_added() -> bool:

@@ -31,9 +31,10 @@ def _warning(call: Call, node: PlanNode) -> Diagnostic | None:
     pattern = call.arguments[1]
     if not isinstance(pattern, Literal) or pattern.value is None:
         return None
-    problem, hint = _problem(pattern.value, call)
-    if problem is None:
+    found = _problem(pattern.value, call)
+    if found is None:
         return None
+    problem, hint = found
     result = "FALSE" if call.function == "REGEXP" else "NULL"
     return Diagnostic(
         f"{call.function} gives {result} for every row, as in Flink: {problem}",
@@ -43,15 +44,15 @@ def _warning(call: Call, node: PlanNode) -> Diagnostic | None:
     )
 
 
-def _problem(pattern: str, call: Call) -> tuple[str | None, str]:
-    """What is wrong with a pattern or the group that is asked for, and what to do."""
+def _problem(pattern: str, call: Call) -> tuple[str, str] | None:
+    """(what is wrong with a pattern or the group that is asked for, what to do); None: nothing is."""
     try:
         groups = compile_java(pattern).groups
     except UnsupportedRegexError:
-        return None, ""
+        return None
     except RegexSyntaxError as error:
         return str(error), "mend it; a backslash or a quote may need another one before it"
     group = call.arguments[2] if call.function in _OF_GROUPS and len(call.arguments) > 2 else None
     if not isinstance(group, Literal) or group.value is None or 0 <= group.value <= groups:
-        return None, ""
+        return None
     return f"'{pattern}' has no group {group.value}", f"its groups are 0, the whole match, to {groups}"
