@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flowrun.cli.console import say
 from flowrun.cli.views.figures import SHORT_ID, duration_text
@@ -23,6 +23,19 @@ HERE = "on this machine"
 _POLL_MS = 100
 _FIRST_MESSAGE_MS = 1_000
 _NEXT_MESSAGE_MS = 5_000
+
+
+class NamedJob(Protocol):
+    """What can be asked for by the name or the id of a job."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+J = TypeVar("J", bound=NamedJob)
 
 
 class JobControlClient(Protocol):
@@ -98,7 +111,7 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
         )
 
 
-def _named(wanted: str, jobs: Sequence[ListedJob]) -> list[ListedJob]:
+def named(wanted: str, jobs: Sequence[J]) -> list[J]:
     """The jobs of this name, or else those whose id begins with it."""
     return [j for j in jobs if j.name == wanted] or [j for j in jobs if wanted and j.job_id.startswith(wanted)]
 
@@ -115,7 +128,7 @@ def choose(wanted: str, running: Sequence[ListedJob], where: str = HERE) -> Any:
             "a job is there for as long as its `flowrun run` lives" if here else "`flowrun jobs` lists those that ended"
         )
         raise PipelineError.of(f"no job of yours runs {where}", hint)
-    found = _named(wanted, running)
+    found = named(wanted, running)
     if len(found) == 1:
         return found[0]
     if found:
@@ -136,12 +149,12 @@ def choose_known(wanted: str, jobs: RunningJobs) -> Any:
         PipelineError: it names none, or several that run.
     """
     over = newest_ended(wanted, jobs)
-    return over if over is not None and not _named(wanted, jobs.entries) else choose(wanted, jobs.entries, jobs.where)
+    return over if over is not None and not named(wanted, jobs.entries) else choose(wanted, jobs.entries, jobs.where)
 
 
 def newest_ended(wanted: str, jobs: RunningJobs) -> Any | None:
     """The newest of the jobs that have ended and that `wanted` names; None: there is none."""
-    return next(reversed(_named(wanted, jobs.ended)), None)
+    return next(reversed(named(wanted, jobs.ended)), None)
 
 
 def wait_for_answer(

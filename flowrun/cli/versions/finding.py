@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from flowrun.cli.running_jobs import running_jobs
+from flowrun.cli.running_jobs import JobControlClient, named, running_jobs
 from flowrun.core.record import record
 from flowrun.errors import ClusterError, PipelineError
 from flowrun.runners.versions.history import VersionHistory
@@ -140,12 +140,16 @@ def _graph_of(version: PipelineVersion, naming: Naming) -> JobGraph | str:
 
 def _history_of_running(name: str, naming: Naming) -> VersionHistory | None:
     with running_jobs(naming.cluster) as jobs:
-        named = [j for j in jobs.entries if j.name == name]
-        found: list[Any] = named or [j for j in jobs.entries if name and j.job_id.startswith(name)]
+        found = named(name, jobs.entries)
         if len(found) != 1:
             return None
         try:
-            folder = jobs.client(found[0]).describe().get("folder")
+            return history_of_client(jobs.client(found[0]))
         except ClusterError:  # it has just ended
             return None
+
+
+def history_of_client(client: JobControlClient) -> VersionHistory | None:
+    """The versions of a job, in the folder that it names; None: it names none. Raises ClusterError: it does not answer."""
+    folder = client.describe().get("folder")
     return None if folder is None else VersionHistory(resolve(str(folder)))

@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 
+from flowrun.cli.running_jobs import named
 from flowrun.core.record import record
 from flowrun.runners.registry import JobRegistry
 from flowrun.runners.versions.history import VersionHistory
@@ -21,10 +22,6 @@ class _Note:
     job_id: str
     name: str
     folder: str
-
-    def names(self, wanted: str) -> bool:
-        """Whether somebody who asks for a job by its name, or by the beginning of its id, means this one."""
-        return wanted == self.name or bool(wanted and self.job_id.startswith(wanted))
 
 
 def note_upgrade(job_id: str, name: str, history: VersionHistory) -> None:
@@ -49,13 +46,12 @@ def upgrade_under_way(wanted: str) -> VersionHistory | None:
     Raises:
         StateError: what is noted of its versions cannot be read.
     """
-    for note in _notes():
-        if note.names(wanted):
-            history = VersionHistory(resolve(note.folder))
-            upgrade = history.upgrade()
-            if upgrade is not None and upgrade.phase.is_open and upgrade.job_id == note.job_id:
-                return history
-            forget_upgrade(note.job_id)
+    for note in named(wanted, tuple(_notes())):
+        history = VersionHistory(resolve(note.folder))
+        upgrade = history.upgrade()
+        if upgrade is not None and upgrade.phase.is_open and upgrade.job_id == note.job_id:
+            return history
+        forget_upgrade(note.job_id)
     return None
 
 

@@ -23,12 +23,14 @@ from flowrun.cli.running_jobs import (
     JobControlClient,
     RunningJobs,
     choose,
+    named,
     newest_ended,
     running_jobs,
     wait_for_answer,
 )
 from flowrun.cli.supervising import ended_with, hand_over, is_alive
 from flowrun.cli.versions.difference_text import difference_lines
+from flowrun.cli.versions.finding import history_of_client
 from flowrun.cli.versions.following import follow, report, take_over
 from flowrun.cli.versions.under_way import forget_upgrade, note_upgrade, upgrade_under_way
 from flowrun.core.clock import SystemClock
@@ -137,7 +139,7 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     secrets = withheld_values(compiled.text, request.variables, request.overrides)
     if request.cluster is not None:
         check_withheld(old.text, request.variables)
-    if request.cluster is None:
+    else:
         note_upgrade(entry.job_id, entry.name, history)
     begun = _begin(request, history, client, plan)
     if request.cluster is None:
@@ -151,7 +153,7 @@ def continue_upgrade(request: UpgradeRequest, stack: ExitStack) -> int:
     clock = SystemClock()
     jobs = stack.enter_context(running_jobs(request.cluster))
     name = request.to or _name_of(request)
-    running = [entry for entry in jobs.entries if name == entry.name or entry.job_id.startswith(name)]
+    running = named(name, jobs.entries)
     history = _history_of(jobs.client(running[0])) if running else _history_of_stopped(request, name, jobs)
     lock = history.lock(clock)
     stack.callback(lock.release)
@@ -246,9 +248,9 @@ def _history_of_stopped(request: UpgradeRequest, name: str, jobs: RunningJobs) -
         if found is not None:
             return found
     elif (entry := newest_ended(name, jobs)) is not None:
-        folder = jobs.client(entry).describe().get("folder")
-        if folder is not None:
-            return VersionHistory(resolve(str(folder)))
+        kept = history_of_client(jobs.client(entry))
+        if kept is not None:
+            return kept
     return VersionHistory(_folder_of(request, name))
 
 
