@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TypeAlias
 
@@ -72,10 +72,15 @@ def create_operator(recipe: OperatorRecipe) -> StreamOperator:
     return _implementation(recipe)(recipe) if isinstance(recipe, OperatorSpec) else recipe.create()
 
 
-def import_operator(recipe: OperatorRecipe) -> None:
-    """Import what `create_operator` will need, so that processes which are forked afterwards have it. Raises as that does."""
-    if isinstance(recipe, OperatorSpec):
-        _implementation(recipe)
+def import_operators(recipes: Iterable[OperatorRecipe]) -> None:
+    """Import what `create_operator` and the first batch will need, so that processes which are forked afterwards have it.
+
+    Raises as `create_operator` does.
+    """
+    for recipe in recipes:
+        if isinstance(recipe, OperatorSpec):
+            _implementation(recipe)
+    import_module("numpy.ma")  # by pyarrow, when it is first given an array of NumPy
 
 
 def _implementation(spec: OperatorSpec) -> Make:

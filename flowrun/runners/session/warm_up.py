@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowrun.operators.implementations import import_operator
+from flowrun.operators.implementations import import_operators
 from flowrun.runners.compile import compile_sent
 from flowrun.runners.session.messages import DispatcherGateway, JobManagerGateway, JobsGateway
 from flowrun.runtime.cluster.session_messages import SessionResourcesGateway, TaskManagerGateway
@@ -38,8 +38,6 @@ def warm_up() -> None:
     folder = str(Path.cwd())
     for name, text in (("warm-up.sql", _SQL), ("warm-up.yaml", _YAML)):
         compiled = compile_sent(PipelineText(name, text, folder, working_directory=folder), {}, Path(folder))
-        for vertex in compiled.job_graph.vertices:
-            for operator in vertex.operators:
-                import_operator(operator.factory)
+        import_operators(operator.factory for vertex in compiled.job_graph.vertices for operator in vertex.operators)
     for protocol in _PROTOCOLS:
         prepare_protocol(protocol)

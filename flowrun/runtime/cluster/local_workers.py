@@ -17,7 +17,7 @@ from flowrun.core.record import record
 from flowrun.core.resources import ResourceProfile
 from flowrun.errors import ClusterError
 from flowrun.graph.job_graph import JobGraph
-from flowrun.operators.implementations import import_operator
+from flowrun.operators.implementations import import_operators
 from flowrun.runtime.cluster.fork_server import (
     ForkEvent,
     ForkServer,
@@ -246,8 +246,7 @@ class LocalWorkers:
 
 def _prepare(job_graph: JobGraph) -> None:
     """Have everything in memory that each worker would otherwise import or build for itself."""
-    for operator in (operator for vertex in job_graph.vertices for operator in vertex.operators):
-        import_operator(operator.factory)
+    import_operators(operator.factory for vertex in job_graph.vertices for operator in vertex.operators)
     for protocol in _PROTOCOLS:
         prepare_protocol(protocol)
     gc.freeze()  # a collection in a worker would write to every page that holds objects, and so copy it

@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -157,6 +158,43 @@ def test_a_system_without_such_memory_uses_the_socket(monkeypatch: pytest.Monkey
     writer = SegmentWriter(budget)
     assert writer.announce(MB) is None
     assert budget.take(MB), "nothing is charged for what was not made"
+
+
+def test_what_has_no_memory_goes_through_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader = pair()
+
+    def write_half(file: int, pieces: Sequence[bytes], start: int) -> int:
+        return sum(len(piece) for piece in pieces) // 2
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", write_half)
+        assert put(writer, content(1)) is None
+    place = put(writer, content(2))
+    assert place is not None
+    assert reader.payload(place).to_pybytes() == content(2)
+
+
+def test_payloads_of_many_pieces_are_written_whole_the_first_time_and_later() -> None:
+    writer, reader = pair(2 * MB)
+    for number in range(3):
+        data = content(number)
+        place = writer.put([memoryview(data)[i : i + 500] for i in range(0, len(data), 500)], len(data))
+        assert place is not None
+        assert reader.payload(place).to_pybytes() == data
+        gc.collect()
+        (freed,) = reader.take_freed()
+        writer.free(freed)
+
+
+def test_no_descriptor_stays_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    writer, reader = pair()
+    assert put(writer, content(1)) is not None
+    add_segment(writer, reader, MB)  # nothing is ever written to it
+    writer.close()
+    del writer, reader
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_nothing_else_is_mapped(tmp_path: Path) -> None:

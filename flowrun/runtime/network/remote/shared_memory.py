@@ -10,6 +10,7 @@ reader opens them through `/proc`, as it may what belongs to its own user.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import secrets
@@ -31,6 +32,9 @@ _SMALLEST_BYTES, _LARGEST_BYTES = 1 << 20, 32 << 20
 
 _MOST_SEGMENTS = 16
 """Of one connection; beyond them payloads go through the socket."""
+
+_MOST_PIECES = 1024
+"""Of one call of the system."""
 
 _PROCESS_BYTES = 256 << 20
 """Of all segments that a process writes to."""
@@ -83,26 +87,53 @@ class SegmentBudget:
 
 
 class _Segment:
-    """Of the writer. `is_free` says that the reader has mapped it and no payload is in it."""
+    """Of the writer. `is_free` says that the reader has mapped it and no payload is in it.
+
+    The first payload is written as to a file, and later ones through the mapping: the system need not clear pages that are written whole,
+    which costs more than copying them, and the interpreter lock is free meanwhile.
+    """
 
     def __init__(self, number: int, size: int) -> None:
         token = secrets.token_hex(8)
         self._file = os.memfd_create(f"flowrun-{token}", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self._file, size)
-            memory = mmap.mmap(self._file, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self._buffer = pa.py_buffer(mmap.mmap(self._file, size, mmap.MAP_SHARED))
         except BaseException:
-            self.opened()
+            self.close()
             raise
-        self.buffer = pa.py_buffer(memory)
         self.is_free = False
         self.announced = SegmentAnnounced(number, f"/proc/{os.getpid()}/fd/{self._file}", token, size)
 
-    def opened(self) -> None:
-        """The reader has it, or will never have it: it stays mapped without its descriptor. Idempotent."""
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Copy a payload to the start. The reader has opened the segment, so its descriptor is closed after the first.
+
+        Raises:
+            OSError: there is no memory for the first payload.
+        """
+        if self._file >= 0:
+            _write_pages(self._file, pieces)
+            self.close()
+            return
+        with pa.FixedSizeBufferWriter(self._buffer) as target:
+            for piece in pieces:
+                target.write(piece)
+
+    def close(self) -> None:
+        """Nobody opens the segment any more; it stays mapped. Idempotent."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
+
+
+def _write_pages(file: int, pieces: Sequence[Piece]) -> None:
+    start = 0
+    for first in range(0, len(pieces), _MOST_PIECES):
+        together = pieces[first : first + _MOST_PIECES]
+        written, size = os.pwritev(file, together, start), sum(len(piece) for piece in together)
+        if written < size:
+            raise OSError(errno.ENOMEM, f"only {written} of {size} bytes were written to shared memory")
+        start += size
 
 
 class SegmentWriter:
@@ -130,9 +161,11 @@ class SegmentWriter:
                 return None
             segment = min(fitting, key=lambda s: s.announced.size)
             segment.is_free = False
-        with pa.FixedSizeBufferWriter(segment.buffer) as target:
-            for piece in pieces:
-                target.write(piece)
+        try:
+            segment.write(pieces)
+        except OSError:
+            segment.is_free = True
+            return None
         return SharedPayload(segment.announced.number, size)
 
     def announce(self, size: int) -> SegmentAnnounced | None:
@@ -167,9 +200,9 @@ class SegmentWriter:
             segment, self._unopened = self._unopened, None
             if segment is None or segment.announced.number != number:
                 raise ClusterError(f"segment {number} of shared memory was not announced")
-            segment.opened()
             segment.is_free = opened
             if not opened:
+                segment.close()
                 self._closed = True
 
     def free(self, number: int) -> None:
@@ -191,7 +224,7 @@ class SegmentWriter:
             self._segments = {}
             self._unopened = None
         for segment in segments:
-            segment.opened()
+            segment.close()
             self._budget.give_back(segment.announced.size)
 
 
