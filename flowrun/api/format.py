@@ -306,7 +306,7 @@ class FileRows:
 
 
 class FileReader(Protocol):
-    """Reads files of one format; stateless between calls. `name` is for messages."""
+    """Reads files of one format, one or several, from one thread. `name` is for messages."""
 
     def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
         """Consecutive parts of about `target_bytes`, in order; units that the filters exclude may be missing."""

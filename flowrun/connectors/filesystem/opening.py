@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow.fs as pafs
 
 from flowrun.api.changelog import ChangelogMode
-from flowrun.api.format import RecordDecoder, RecordFormat
+from flowrun.api.format import FileReader, RecordDecoder, RecordFormat
 from flowrun.connectors.filesystem.file_metadata import file_values
 from flowrun.connectors.filesystem.partitions import partition_values, with_partition_columns
 from flowrun.connectors.filesystem.scan import FileScan
@@ -55,7 +55,9 @@ class OpenSplit:
 
 
 class SplitOpener:
-    """Opens the splits of a source one after the other, in one thread. They share a decoder, which knows which columns records had."""
+    """Opens the splits of a source one after the other, in one thread. They share a reader, or a decoder, which knows which columns records
+    had.
+    """
 
     def __init__(self, scan: FileScan, batch_rows: int, on_bad: OnBad) -> None:
         self._scan = scan
@@ -63,6 +65,7 @@ class SplitOpener:
         self._on_bad = on_bad
         self.filesystem, self._base = scan.location.open()
         self._decoder: RecordDecoder | None = None
+        self._reader: FileReader | None = None
 
     def open(self, position: Position) -> OpenSplit:
         """Begin to read a split.
@@ -78,7 +81,7 @@ class SplitOpener:
                 f"the state asks to read '{path}', which is not below the source's path '{self._scan.location.text}'",
                 hint="if the path was changed, give the source another uid to start it anew; else somebody altered the state",
             )
-        return OpenSplit(self._scan, self.filesystem, self._base, self._reader(position), path)
+        return OpenSplit(self._scan, self.filesystem, self._base, self._split_reader(position), path)
 
     @property
     def is_watching(self) -> bool:
@@ -90,13 +93,14 @@ class SplitOpener:
         if isinstance(self._decoder, WatchedDecoder):
             self._decoder.report()
 
-    def _reader(self, position: Position) -> SplitReader:
+    def _split_reader(self, position: Position) -> SplitReader:
         scan = self._scan
         used = scan.format
         schema = scan.request.schema
         if not isinstance(used, RecordFormat):
-            reader = used.create_reader(scan.request)
-            return UnitSplitReader(self.filesystem, position, reader, schema, self._batch_rows)
+            if self._reader is None:
+                self._reader = used.create_reader(scan.request)
+            return UnitSplitReader(self.filesystem, position, self._reader, schema, self._batch_rows)
         if self._decoder is None:
             self._decoder = used.create_decoder(scan.request)
             if used.name == "json":

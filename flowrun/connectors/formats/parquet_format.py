@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import struct
 from collections.abc import Iterator, Sequence
 from typing import IO
 
@@ -36,19 +38,29 @@ _OPTIONS = (
     Option("utc-timezone", OptionType.BOOLEAN, "Known to Flink; timestamps are always stored in UTC.", default=True),
 )
 _ROW_GROUP_ROWS = 1 << 20
+_TAIL, _MARK = struct.Struct("<I4s"), b"PAR1"
+"""The end of a file: the length of its footer, and a mark."""
+_FIRST_READ_BYTES = 64 << 10
+"""Most footers are shorter, and are so read from an object store at once."""
 
 
 class ParquetReader:
-    """Reads Parquet files as rows of a schema. Columns that a file does not have are NULL."""
+    """Reads Parquet files as rows of a schema. Columns that a file does not have are NULL.
+
+    The metadata of a file with many row groups takes longer to decode than some of its columns, and a source opens a file for each
+    part of it. So what was decoded last is used again for each footer with the very same bytes.
+    """
 
     def __init__(self, request: ReadRequest) -> None:
         self._schema = request.schema
         self._filters = request.filters
         self._types = {f.name: f.type for f in request.declared} | {f.name: f.type for f in request.schema}
+        self._last: tuple[bytes, pq.FileMetaData] | None = None
+        """A footer and what it says."""
 
     def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
         """Ranges of consecutive row groups of about `target_bytes`, without the groups that statistics exclude."""
-        metadata = _open(file, name).metadata
+        metadata = self._open(file, name).metadata
         parts: list[FilePart] = []
         for group in range(metadata.num_row_groups):
             described = metadata.row_group(group)
@@ -66,7 +78,7 @@ class ParquetReader:
         self, file: IO[bytes], name: str, first: int, row: int, stop: int | None, batch_rows: int
     ) -> Iterator[FileRows]:
         """The rows of row groups `first` to `stop`; see `FileReader`."""
-        parquet = _open(file, name)
+        parquet = self._open(file, name)
         plan = file_columns(parquet.schema_arrow, self._schema, name)
         for group in range(first, parquet.metadata.num_row_groups if stop is None else stop):
             skip = row if group == first else 0
@@ -74,6 +86,16 @@ class ParquetReader:
             if not may_match(described, self._filters, self._types):
                 continue
             yield from self._read_group(parquet, name, group, skip, batch_rows, plan, described.num_rows)
+
+    def _open(self, file: IO[bytes], name: str) -> pq.ParquetFile:
+        try:
+            footer, last = _read_footer(file), self._last
+            known = last[1] if last is not None and last[0] == footer else None
+            parquet = pq.ParquetFile(file, metadata=known, pre_buffer=True)
+        except (pa.ArrowException, OSError) as error:
+            raise unreadable(f"{name} is no Parquet file or is truncated", error) from error
+        self._last = None if footer is None else (footer, parquet.metadata)
+        return parquet
 
     def _read_group(
         self,
@@ -161,11 +183,22 @@ class ParquetFileWriter:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
-def _open(file: IO[bytes], name: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(file, pre_buffer=True)
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(f"{name} is no Parquet file or is truncated", error) from error
+def _read_footer(file: IO[bytes]) -> bytes | None:
+    """The bytes that describe a file, with their length and the mark after them; None if this is no such file."""
+    size = file.seek(0, os.SEEK_END)
+    end = _read_end(file, min(size, _FIRST_READ_BYTES))
+    if len(end) < _TAIL.size:
+        return None
+    length, mark = _TAIL.unpack(end[-_TAIL.size :])
+    wanted = length + _TAIL.size
+    if mark != _MARK or wanted > size:
+        return None
+    return end[-wanted:] if wanted <= len(end) else _read_end(file, wanted)
+
+
+def _read_end(file: IO[bytes], size: int) -> bytes:
+    file.seek(-size, os.SEEK_END)
+    return file.read(size)
 
 
 def _check(_schema: Schema, options: Options) -> None:

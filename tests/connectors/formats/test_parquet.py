@@ -13,6 +13,8 @@ import pytest
 
 from flowrun.api.connector import Comparison, PushedFilter
 from flowrun.api.format import FileFormat, FileReader, ReadRequest
+from flowrun.connectors.formats import parquet_format
+from flowrun.connectors.formats.damage import DamagedInputError
 from flowrun.connectors.formats.registry import format_named
 from flowrun.core.schema import Schema
 from flowrun.core.types import (
@@ -175,6 +177,61 @@ def test_written_files_have_bounded_row_groups() -> None:
     metadata = pq.ParquetFile(io.BytesIO(out.getvalue())).metadata
     assert metadata.num_rows == 1000
     assert metadata.num_row_groups == 5
+
+
+def _file(first: int, rows: int = 40, row_group: int = 10) -> bytes:
+    file = io.BytesIO()
+    table = pa.table({"a": pa.array(range(first, first + rows), pa.int64())})
+    pq.write_table(table, file, row_group_size=row_group, compression="none", write_statistics=False)
+    return file.getvalue()
+
+
+def _values(used: FileReader, content: bytes, group: int) -> list[int]:
+    found = used.read(io.BytesIO(content), "f", group, 0, group + 1, 1000)
+    return [value for rows in found for value in rows.columns.column("a").to_pylist()]
+
+
+def test_one_reader_reads_parts_of_several_files_in_any_order() -> None:
+    used = reader(Schema.of(a=BIGINT))
+    files = [_file(0), _file(1000), _file(500, rows=25), _file(0, row_group=20)]
+    footers = {content[-int.from_bytes(content[-8:-4], "little") - 8 :] for content in files}
+    assert len(footers) == 3, "the first two differ only in their rows"
+    for number, group in ((0, 0), (1, 0), (1, 3), (2, 2), (3, 1), (0, 2), (2, 0)):
+        first, rows, size = ((0, 40, 10), (1000, 40, 10), (500, 25, 10), (0, 40, 20))[number]
+        expected = range(first, first + rows)[group * size : (group + 1) * size]
+        assert _values(used, files[number], group) == list(expected)
+
+
+def test_metadata_is_decoded_once_for_all_parts_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bool] = []
+    opened = pq.ParquetFile
+
+    def open_file(source: Any, *, metadata: Any, **options: Any) -> pq.ParquetFile:
+        given.append(metadata is not None)
+        return opened(source, metadata=metadata, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", open_file)
+    used, content = reader(Schema.of(a=BIGINT)), _file(0)
+    for group in range(4):
+        assert _values(used, content, group) == list(range(group * 10, group * 10 + 10))
+    assert given == [False, True, True, True]
+
+
+def test_footers_that_are_longer_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_format, "_FIRST_READ_BYTES", 100)
+    used, content = reader(Schema.of(a=BIGINT)), _file(0)
+    assert [_values(used, content, group)[0] for group in (3, 0)] == [30, 0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"\xff\xff\xff\x7fPAR1", b"x" * 100, b"PAR1" + bytes(50) + b"\x20\0\0\0PAR1"]
+)
+def test_what_is_no_such_file_is_damaged_also_behind_one_that_is(content: bytes) -> None:
+    used = reader(Schema.of(a=BIGINT))
+    assert _values(used, _file(0), 0)
+    with pytest.raises(DamagedInputError, match="no Parquet file"):
+        _values(used, content, 0)
+    assert _values(used, _file(0), 1)[0] == 10
 
 
 def test_local_time_is_refused() -> None:
