@@ -27,6 +27,7 @@ from flowrun.connectors.filesystem.partition_commit import OpenPartitions
 from flowrun.connectors.filesystem.partitions import split_by_partition
 from flowrun.connectors.filesystem.table_path import TablePath
 from flowrun.core.elements import RecordBatch
+from flowrun.core.provided import provides
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.errors import DataError, StateError, UnsupportedPlanError
@@ -64,7 +65,7 @@ class _Records:
         self._append(encoder.header())
 
     def write(self, columns: pa.RecordBatch, kinds: pa.Int8Array | None) -> None:
-        if kinds is not None and isinstance(self._encoder, ChangeEncoder):
+        if kinds is not None and provides(self._encoder, ChangeEncoder):
             self._append(self._encoder.encode_changes(columns, kinds))
         else:
             self._append(self._encoder.encode(columns))

@@ -12,6 +12,7 @@ from flowrun.connectors.http.layout import BodyMode, DeleteMode, SinkLayout
 from flowrun.connectors.newest_rows import content_hashes, key_numbers
 from flowrun.core.arrays import Bools
 from flowrun.core.elements import RecordBatch, RowKind, removals
+from flowrun.core.provided import provides
 from flowrun.errors import DataError
 
 _COLUMNS = [("url", pa.string()), ("payload", pa.binary()), ("lane", pa.int32())]
@@ -79,9 +80,9 @@ class RowEncoder:
         return rows.take(pa.array(kept)), removes[kept]
 
     def _payloads(self, rows: pa.RecordBatch, kinds: pa.Int8Array | None) -> pa.Array:
-        if self._layout.shape.mode is BodyMode.LINES and isinstance(self._encoder, RefusingEncoder):
+        if self._layout.shape.mode is BodyMode.LINES and provides(self._encoder, RefusingEncoder):
             self._encoder.check(rows)  # a message may hold what a line may not
-        if isinstance(self._encoder, ChangeEncoder):
+        if provides(self._encoder, ChangeEncoder):
             changes = pa.array(np.zeros(rows.num_rows, np.int8)) if kinds is None else kinds
             found = self._encoder.encode_change_messages(rows, changes)
         else:

@@ -15,6 +15,7 @@ from flowrun.connectors.kafka.layout import MessageLayout
 from flowrun.connectors.newest_rows import key_numbers
 from flowrun.core.arrays import Bools, Integers
 from flowrun.core.elements import RecordBatch, removals
+from flowrun.core.provided import provides
 from flowrun.core.schema import Schema
 from flowrun.core.types import BYTES, STRING, DataType, map_of, timestamp_ltz
 from flowrun.errors import DataError
@@ -108,7 +109,7 @@ class MessageEncoder:
             if removes is None or not removes.any():
                 return values
             return pc.if_else(pa.array(removes), pa.scalar(None, pa.binary()), values)
-        if isinstance(self._value, ChangeEncoder):
+        if provides(self._value, ChangeEncoder):
             changes = pa.array(np.zeros(rows.num_rows, np.int8)) if kinds is None else kinds
             return _binary(self._value.encode_change_messages(columns, changes))
         return _binary(self._value.encode_messages(columns))
