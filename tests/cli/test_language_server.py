@@ -195,7 +195,8 @@ def test_a_yaml_pipeline(editor: Editor) -> None:
     assert labels == ["datagen"]
 
 
-MANY = SCRIPT + "\n".join(f"SELECT amont + {i} FROM large;" for i in range(100))
+MANY = SCRIPT + "\n".join(f"SELECT amont + {i} FROM large;" for i in range(600))
+"""Takes half a second to look at on a fast machine."""
 
 
 def test_what_was_found_of_an_older_text_is_not_told(editor: Editor) -> None:
