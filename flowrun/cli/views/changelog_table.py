@@ -33,6 +33,7 @@ from flowrun.connectors.newest_rows import NewestRows
 from flowrun.connectors.row_text import column_text
 from flowrun.core.elements import RecordBatch, RowKind, removals
 from flowrun.core.options import parse_options
+from flowrun.core.provided import provides
 from flowrun.core.schema import Field, Schema
 from flowrun.core.semantics import NullOrder
 from flowrun.core.types import STRING
@@ -238,7 +239,7 @@ class RowPrinter:
                 symbols = pa.array([k.symbol for k in RowKind]).take(kinds)
                 columns = pa.RecordBatch.from_arrays([symbols, *columns.columns], names=["op", *columns.schema.names])
             self._write(self._csv.encode(columns))
-        elif isinstance(self._json, ChangeEncoder):
+        elif provides(self._json, ChangeEncoder):
             self._write(self._json.encode_changes(batch.columns, kinds))
         else:
             self._write(self._json.encode(batch.columns))

@@ -60,7 +60,7 @@ class ParquetReader:
 
     def parts(self, file: IO[bytes], name: str, target_bytes: int) -> Sequence[FilePart]:
         """Ranges of consecutive row groups of about `target_bytes`, without the groups that statistics exclude."""
-        metadata = self._open(file, name).metadata
+        metadata = self._open(file, name, is_part=False).metadata
         parts: list[FilePart] = []
         for group in range(metadata.num_row_groups):
             described = metadata.row_group(group)
@@ -78,7 +78,7 @@ class ParquetReader:
         self, file: IO[bytes], name: str, first: int, row: int, stop: int | None, batch_rows: int
     ) -> Iterator[FileRows]:
         """The rows of row groups `first` to `stop`; see `FileReader`."""
-        parquet = self._open(file, name)
+        parquet = self._open(file, name, is_part=stop is not None)
         plan = file_columns(parquet.schema_arrow, self._schema, name)
         for group in range(first, parquet.metadata.num_row_groups if stop is None else stop):
             skip = row if group == first else 0
@@ -87,14 +87,16 @@ class ParquetReader:
                 continue
             yield from self._read_group(parquet, name, group, skip, batch_rows, plan, described.num_rows)
 
-    def _open(self, file: IO[bytes], name: str) -> pq.ParquetFile:
+    def _open(self, file: IO[bytes], name: str, *, is_part: bool) -> pq.ParquetFile:
+        """Open a file; of one that is read whole, the footer is not read a second time for nothing."""
         try:
-            footer, last = _read_footer(file), self._last
+            footer, last = _read_footer(file) if is_part else None, self._last
             known = last[1] if last is not None and last[0] == footer else None
             parquet = pq.ParquetFile(file, metadata=known, pre_buffer=True)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(f"{name} is no Parquet file or is truncated", error) from error
-        self._last = None if footer is None else (footer, parquet.metadata)
+        if footer is not None:
+            self._last = footer, parquet.metadata
         return parquet
 
     def _read_group(

@@ -10,7 +10,6 @@ import pyarrow as pa
 from flowrun.api.format import BadRecord, DecodedRecords, Offsets, ParsedColumn, RecordEncoder, RefusingEncoder
 from flowrun.api.sink import RowCheck
 from flowrun.core.elements import RowKind
-from flowrun.core.provided import provides
 from flowrun.core.schema import Schema
 
 
@@ -21,7 +20,7 @@ def message_check(encoder: RecordEncoder, columns: Sequence[str]) -> RowCheck | 
         encoder: of the messages.
         columns: those that it is given of each row.
     """
-    if not provides(encoder, RefusingEncoder) or not encoder.refuses:
+    if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
         return None
     names = list(columns)
 
