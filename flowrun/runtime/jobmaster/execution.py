@@ -95,6 +95,10 @@ class Executions:
         """The current attempt of every subtask, in topological order."""
         return (attempts[-1] for attempts in self._attempts.values())
 
+    def in_order(self, vertices: Collection[ExecutionVertexId]) -> list[ExecutionVertexId]:
+        """These subtasks in topological order."""
+        return [vertex for vertex in self._attempts if vertex in vertices]
+
     def current(self, vertex: ExecutionVertexId) -> Execution:
         """The newest attempt of a subtask. Raises KeyError for an unknown one."""
         return self._attempts[vertex][-1]

@@ -72,6 +72,14 @@ class FailoverTopology:
                 self._sources[self._region_of[vertex.id]].add(vertex.id.vertex_id)
                 self._source_regions.setdefault(vertex.id.vertex_id, set()).add(self._region_of[vertex.id])
 
+    def subtasks_to_restart(
+        self, failed: ExecutionVertexId | None, is_available: Callable[[PartitionId], bool]
+    ) -> set[ExecutionVertexId]:
+        """The subtasks of `regions_to_restart`; with None, as what failed is none of them, all of the job."""
+        if failed is None:
+            return set(self._region_of)
+        return {vertex for region in self.regions_to_restart(failed, is_available) for vertex in region.vertices}
+
     def regions_to_restart(
         self, failed: ExecutionVertexId, is_available: Callable[[PartitionId], bool]
     ) -> tuple[PipelinedRegion, ...]:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from flowrun.core.recovery import RestartSettings
 from flowrun.errors import (
+    ClusterError,
     ConnectorError,
     ExpressionError,
     InternalError,
@@ -236,6 +237,15 @@ def restart_strategy(settings: RestartSettings | None, *, checkpoints: bool) -> 
             raise InternalError(
                 f"unknown restart strategy '{unknown}'; there are none, fixed_delay, failure_rate, exponential"
             )
+
+
+def is_loss(failure: TaskFailure) -> bool:
+    """Whether a subtask only lost its process or the connection to another, and nothing went wrong when it closed.
+
+    >>> is_loss(TaskFailure(ClusterError("worker w2: was killed by SIGKILL"))), is_loss(TaskFailure(OSError("no space")))
+    (True, False)
+    """
+    return isinstance(failure.error, ClusterError) and not failure.secondary
 
 
 def is_retryable(failure: TaskFailure, *, restoring: bool) -> bool:

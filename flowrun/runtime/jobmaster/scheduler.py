@@ -30,7 +30,7 @@ from flowrun.runtime.jobmaster.host_folders import HostFolders
 from flowrun.runtime.jobmaster.memory_failures import REFUSAL, is_out_of_memory
 from flowrun.runtime.jobmaster.regions import FailoverTopology
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES, RepeatedFailures, is_same
-from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_retryable
+from flowrun.runtime.jobmaster.restart import NoRestart, RestartStrategy, is_loss, is_retryable
 from flowrun.runtime.jobmaster.slot_allocation import SlotAllocation
 from flowrun.runtime.jobmaster.stages import Stages
 from flowrun.runtime.lifecycle import ExecutionState, JobState
@@ -228,6 +228,9 @@ class Scheduler:
         target = update.state
         if execution.state is ExecutionState.CANCELING and target is ExecutionState.FINISHED:
             target = ExecutionState.CANCELED  # it came to its end before the cancel reached it
+        if update.failure is not None and self._is_needed_no_more(update.failure):
+            execution.transition(ExecutionState.FINISHED, now_ms)
+            return self._settle(now_ms)
         execution.transition(target, now_ms, update.failure.error if update.failure else None)
         if update.failure is not None:
             return self._fail(events.LocatedFailure(update.failure, update.vertex), now_ms)
@@ -317,6 +320,12 @@ class Scheduler:
 
     # Failures.
 
+    def _is_needed_no_more(self, failure: TaskFailure) -> bool:
+        """Whether a subtask may end like this: the snapshot with which the job was stopped is complete, which holds all that there was to
+        do, and the job master commits it. What is lost with a process, or with the connection to it, is the end of empty channels.
+        """
+        return self._stopped and self.state is JobState.RUNNING and is_loss(failure)
+
     def _fail(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         same = next((i for i, f in enumerate(self.failures) if is_same(f, located)), None)
         if same is not None:
@@ -354,7 +363,8 @@ class Scheduler:
                 if restoring:
                     self._file(keep=located)
         if note is None:
-            outcome, concerned = JOINED if joins else RESTARTED, self._concerned(located)
+            outcome = JOINED if joins else RESTARTED
+            concerned = self._failover.subtasks_to_restart(located.vertex, self._stages.is_available)
             self.failure_log.add(located, now_ms, outcome, restarted=concerned, delay_ms=self._delay_ms)
             return self._begin_round(located, now_ms)
         self.restart_note = note or None
@@ -379,14 +389,14 @@ class Scheduler:
     def _begin_round(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
         """Cancel what is to be restarted; what an unfinished round had cancelled stays part of it."""
         self._stages.failed(located.failure.error)
-        self._affected |= self._concerned(located)
+        self._affected |= self._failover.subtasks_to_restart(located.vertex, self._stages.is_available)
         self.state, self._phase = JobState.RESTARTING, _Phase.CANCELLING
         self._announced = False
         self._round += 1
         return [
             events.InterruptJob(self._reason(located)),
             *self.slots.withdraw(self._affected),
-            *self._cancel((self.executions.current(v) for v in self._order(self._affected)), now_ms),
+            *self._cancel((self.executions.current(v) for v in self.executions.in_order(self._affected)), now_ms),
             *self._settle(now_ms),
         ]
 
@@ -404,6 +414,8 @@ class Scheduler:
             failure, execution.is_lost = TaskFailure(ClusterError(event.reason)), True
             if execution.state is ExecutionState.CANCELING:
                 execution.transition(ExecutionState.CANCELED, now_ms)
+            elif self._is_needed_no_more(failure):
+                execution.transition(ExecutionState.FINISHED, now_ms)
             else:
                 execution.transition(ExecutionState.FAILED, now_ms, failure.error)
                 commands += self._fail(events.LocatedFailure(failure, execution.vertex), now_ms)
@@ -422,20 +434,11 @@ class Scheduler:
                 commands += self._fail(events.LocatedFailure(TaskFailure(ClusterError(reason)), reader), now_ms)
         return commands
 
-    def _concerned(self, located: events.LocatedFailure) -> set[ExecutionVertexId]:
-        if located.vertex is None:
-            return {e.vertex for e in self.executions}
-        found = self._failover.regions_to_restart(located.vertex, self._stages.is_available)
-        return {vertex for region in found for vertex in region.vertices}
-
-    def _order(self, vertices: set[ExecutionVertexId]) -> list[ExecutionVertexId]:
-        return [e.vertex for e in self.executions if e.vertex in vertices]
-
     def _restore(self, event: events.RestartDue) -> list[events.Command]:
         if self._phase is not _Phase.WAITING or event.round != self._round:
             return []
         self._phase = _Phase.RESTORING
-        return [events.RestoreState(self._round, tuple(self._order(self._affected)))]
+        return [events.RestoreState(self._round, tuple(self.executions.in_order(self._affected)))]
 
     def _redeploy(self, event: events.StateRestored, now_ms: int) -> list[events.Command]:
         if self._phase is not _Phase.RESTORING or event.round != self._round:
@@ -443,7 +446,9 @@ class Scheduler:
         self._phase = _Phase.STARTING
         self._file()
         again = self._affected - self._stages.left_alone(event.finished, self._is_finished)
-        released = self._release_partitions(p for vertex in self._order(again) for p in self._stages.written(vertex))
+        released = self._release_partitions(
+            p for vertex in self.executions.in_order(again) for p in self._stages.written(vertex)
+        )
         self._stages.restarted(again)
         for vertex in again:
             self.executions.restart(vertex, now_ms)

@@ -87,8 +87,10 @@ def test_a_failure_restarts_its_region_and_all_readers_below() -> None:
 
 def test_a_failure_restarts_the_subtasks_of_its_sources_and_all_that_reads_them() -> None:
     graph = build([Vertex("a", 3), Vertex("b", 3), Vertex("c")], [Edge("a", "b", ForwardPartitioner())])
-    restarted = FailoverTopology(graph, regions(graph)).regions_to_restart(ExecutionVertexId("b", 0), lambda _: True)
-    assert sorted(str(v) for region in restarted for v in region.vertices) == ["a_0", "a_1", "a_2", "b_0", "b_1", "b_2"]
+    topology = FailoverTopology(graph, regions(graph))
+    restarted = topology.subtasks_to_restart(ExecutionVertexId("b", 0), lambda _: True)
+    assert sorted(map(str, restarted)) == ["a_0", "a_1", "a_2", "b_0", "b_1", "b_2"]
+    assert topology.subtasks_to_restart(None, lambda _: True) == {v.id for v in graph.all_vertices()}
 
 
 @given(

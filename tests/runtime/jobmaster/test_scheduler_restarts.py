@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from flowrun.core.recovery import RestartSettings
-from flowrun.errors import DataError, OptionError, StateError
+from flowrun.errors import ClusterError, DataError, OptionError, StateError
 from flowrun.graph.execution_graph import ExecutionVertexId, build_execution_graph
 from flowrun.graph.partitioner import ForwardPartitioner, RebalancePartitioner
 from flowrun.runtime.jobmaster.failure_log import PAST_FAILURES
@@ -521,6 +521,16 @@ def test_subtasks_that_were_stopped_with_a_snapshot_finish_the_job() -> None:
     story.tell("source_0", S.FINISHED)
     story.tell("sink_0", S.FINISHED)
     assert story.tell("source_1", S.FINISHED) == [CommitResults()]
+    assert story.handle(ResultsCommitted()) == [EndJob(JobState.FINISHED)]
+
+
+def test_who_loses_a_process_after_the_snapshot_of_a_stop_has_done_its_part() -> None:
+    story = Story().run()
+    story.handle(StopSnapshotCompleted())
+    story.tell("source_0", S.FINISHED)
+    story.fail("source_1", ClusterError("rows of source come no more: the connection was closed"))
+    assert story.scheduler.state is JobState.RUNNING
+    assert story.tell("sink_0", S.FINISHED) == [CommitResults()]
     assert story.handle(ResultsCommitted()) == [EndJob(JobState.FINISHED)]
 
 

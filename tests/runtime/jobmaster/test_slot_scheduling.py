@@ -41,6 +41,7 @@ from flowrun.runtime.jobmaster.scheduler_events import (
     SlotRequestTimedOut,
     StartJob,
     StateRestored,
+    StopSnapshotCompleted,
     WithdrawSlotRequest,
     WorkerLost,
 )
@@ -272,6 +273,20 @@ def deploy(story: Story, commands: Sequence[Command]) -> list[str]:
         assert story.scheduler.begin_deployment(command.vertex, 0)
         deployed.append(str(command.vertex))
     return deployed
+
+
+def test_a_worker_that_is_lost_after_the_snapshot_of_a_stop_costs_nothing() -> None:
+    story = Story(STREAM, FixedDelay(attempts=3, delay_ms=0))
+    (request,) = story.handle(StartJob())
+    deploy(story, story.handle(on_workers(request, "w1", "w2")))
+    for name in ("source_0", "source_1", "sink_0"):
+        story.tell(name, *UP)
+    story.handle(StopSnapshotCompleted())
+    assert story.handle(WorkerLost("w2", "worker w2 was killed by SIGKILL")) == []
+    assert story.states() == "running finished running"
+    story.tell("source_0", S.FINISHED)
+    assert story.tell("sink_0", S.FINISHED) == [CommitResults()]
+    assert story.scheduler.failures == []
 
 
 def test_what_ran_on_a_lost_worker_is_restarted_and_all_slots_are_asked_for_again() -> None:
