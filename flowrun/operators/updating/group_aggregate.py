@@ -90,8 +90,8 @@ class GroupAggregateOperator(AbstractOperator):
     def _rows(self, changes: GroupChanges, chosen: Bools, results: list[pa.Array]) -> pa.RecordBatch | None:
         if not chosen.any():
             return None
-        slots = changes.slots if chosen.all() else changes.slots[chosen]
-        return pa.RecordBatch.from_arrays([*self._state.keys_of(slots), *results], schema=self._schema)
+        keys = changes.keys if chosen.all() else [k.filter(pa.array(chosen)) for k in changes.keys]
+        return pa.RecordBatch.from_arrays([*keys, *results], schema=self._schema)
 
     # ---- time to live
 

@@ -36,6 +36,7 @@ class GroupChanges:
     """What a batch did to the groups that it touched, in the order in which it touched them first.
 
     Attributes:
+        keys: key columns of the groups.
         had: whether a group had rows before.
         before: results of the groups that had.
         has: whether a group has rows now.
@@ -43,7 +44,7 @@ class GroupChanges:
         dropped: rows that were taken away from groups, sets or lists that did not hold them.
     """
 
-    slots: Integers
+    keys: list[pa.Array]
     had: Bools
     before: list[pa.Array]
     has: Bools
@@ -114,6 +115,7 @@ class GroupState:
         """
         located = self._groups.locate(feed.keys(), feed.num_rows)
         slots, ids = located.slots, located.local
+        keys = self._groups.keys.keys_in(located)
         old = self._groups.words.get(slots)
         had = self._groups.is_alive(slots)
         if self._ttl_ms:
@@ -123,12 +125,13 @@ class GroupState:
                 self.expired += int(np.count_nonzero(expired))
                 old[expired] = self._groups.words.fill
                 had &= ~expired
-        before = self._results(slots[had], old[had])
+        # What lists held is gone once the batch is folded in. Other results follow from words: those before and after are computed at once.
+        before = self._results(_filtered(keys, had), _chosen(old, had)) if self._layout.lists else None
         rows = old[:, _ROWS] + feed.rows(ids, len(slots))
         has = rows > 0
         # what is taken from a group without rows was never added: as in Flink, nothing comes of it
         dropped = -int(rows[rows < 0].sum())
-        new, missing = self._folded(feed, slots, ids, old)
+        new, missing = self._folded(feed, slots, ids, keys, old)
         new[:, _ROWS] = np.maximum(rows, 0)
         new[:, _TOUCHED] = now_ms
         if not has.all():
@@ -136,10 +139,17 @@ class GroupState:
             self._purge(slots[~has])
         self._groups.put(slots, old, new)
         self._groups.set_alive(slots, has)
-        after = self._results(slots[has], new[has])
-        return GroupChanges(slots, had, before, has, after, dropped + missing)
+        if before is not None:
+            after = self._results(_filtered(keys, has), _chosen(new, has))
+        else:
+            results = self._results([], np.concatenate((_chosen(old, had), _chosen(new, has))))
+            count = int(np.count_nonzero(had))
+            before, after = [r.slice(0, count) for r in results], [r.slice(count) for r in results]
+        return GroupChanges(keys, had, before, has, after, dropped + missing)
 
-    def _folded(self, feed: GroupFeed, slots: Integers, ids: Integers, old: Words) -> tuple[Words, int]:
+    def _folded(
+        self, feed: GroupFeed, slots: Integers, ids: Integers, keys: Sequence[pa.Array], old: Words
+    ) -> tuple[Words, int]:
         """The words of the groups with the batch folded in, and how much was missing."""
         new = old.copy()
         fed_with_rows = 0
@@ -158,7 +168,7 @@ class GroupState:
                 moves = appearances[column.source.set][column.source.counter]
                 new[:, place] = self._followed(accumulator, moves, old[:, place], slots, column.source)
         for number, listed in enumerate(self._layout.lists):
-            missing += self._list(number, self._list_rows(listed, feed, ids, appearances), slots, new)
+            missing += self._list(number, self._list_rows(listed, feed, ids, appearances), keys, new)
         for number, user in enumerate(self._layout.users):
             self._user(number, self._list_rows(user.feed, feed, ids, appearances), new)
         return new, missing
@@ -183,10 +193,10 @@ class GroupState:
             words[lost] = accumulator.words_of(accumulator.reduce(values, owners, len(lost))[0])
         return words
 
-    def _list(self, number: int, rows: ListRows, slots: Integers, new: Words) -> int:
+    def _list(self, number: int, rows: ListRows, keys: Sequence[pa.Array], new: Words) -> int:
         """Let values join and leave a list; gives how many should have left that were not there."""
         table = self._lists[number]
-        groups, numbers, missing = table.apply(self.keys_of(slots[rows.ids]), rows)
+        groups, numbers, missing = table.apply(_taken(keys, rows.ids), rows)
         for at, end in enumerate(self._layout.ends, self._ends_at):
             if end.list != number:
                 continue
@@ -198,7 +208,7 @@ class GroupState:
                 pointer[groups[empty][::-1]] = numbers[empty][::-1]
             stale = np.flatnonzero((pointer != NOWHERE) & ~table.is_live(pointer))
             if len(stale):
-                pointer[stale] = table.end(self.keys_of(slots[stale]), len(stale), last=end.last)
+                pointer[stale] = table.end(_taken(keys, stale), len(stale), last=end.last)
         return missing
 
     @staticmethod
@@ -228,9 +238,8 @@ class GroupState:
 
     # ---- results
 
-    def _results(self, slots: Integers, words: Words) -> list[pa.Array]:
-        """The aggregates of some groups."""
-        keys = self.keys_of(slots) if self._layout.lists else []
+    def _results(self, keys: Sequence[pa.Array], words: Words) -> list[pa.Array]:
+        """The aggregates of some groups. Their keys are looked at only if there are lists."""
         return [self._result(use, keys, words) for use in self._layout.uses]
 
     def _result(self, use: GroupUse, keys: Sequence[pa.Array], words: Words) -> pa.Array:
@@ -359,6 +368,20 @@ class GroupState:
             return []
         ordered = table.select(self._schemas[name].names)
         return [_whole(part) for part in _parts(ordered)]
+
+
+def _chosen(words: Words, mask: Bools) -> Words:
+    return words if mask.all() else words[mask]
+
+
+def _filtered(keys: Sequence[pa.Array], chosen: Bools) -> list[pa.Array]:
+    mask = pa.array(chosen)
+    return [k.filter(mask) for k in keys]
+
+
+def _taken(keys: Sequence[pa.Array], positions: Integers) -> list[pa.Array]:
+    places = pa.array(positions)
+    return [k.take(places) for k in keys]
 
 
 def _parts(table: pa.Table) -> list[pa.Table]:
