@@ -178,15 +178,17 @@ class LocalWorkers:
             return f"its connection was closed ({reason}), so it was ended"
         return how or reason
 
-    def close(self) -> None:
-        """End all workers. Idempotent."""
+    def stop_accepting(self) -> None:
+        """Let no worker connect any more, and replace none. Idempotent."""
         with self._changed:
-            if self._closing:
-                return
             self._closing = True
-        self._forks.close()
         if self._server is not None:
             self._server.close()
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        self.stop_accepting()
+        self._forks.close()
         self._remove_folders()
 
     def _remove_folders(self) -> None:

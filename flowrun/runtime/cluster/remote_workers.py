@@ -66,7 +66,11 @@ class RemoteWorkers:
         """As the connection says: nothing more is known of a process of another machine."""
         return reason
 
-    def close(self) -> None:
+    def stop_accepting(self) -> None:
         """Let nobody come any more. Idempotent."""
         if self._server is not None:
             self._server.close()
+
+    def close(self) -> None:
+        """Let nobody come any more: whoever started them ends them. Idempotent."""
+        self.stop_accepting()

@@ -50,6 +50,10 @@ class Workers(Protocol):
         """How a worker ended whose connection was closed for this reason."""
         ...
 
+    def stop_accepting(self) -> None:
+        """Let no more of them come, and start none in place of those that end. Idempotent."""
+        ...
+
     def close(self) -> None:
         """End all of them. Idempotent."""
         ...
@@ -141,6 +145,7 @@ class WorkerCluster:
         Raises:
             InternalError: a timer callback failed.
         """
+        self._workers.stop_accepting()  # before connections are closed: whoever lost his would come again
         self._manager.close()
         self._workers.close()
         self.timers.close()

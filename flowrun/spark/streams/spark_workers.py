@@ -142,10 +142,14 @@ class SparkWorkers:
         """As the connection says: Spark tells of a lost task only when it gives up its job."""
         return reason
 
+    def stop_accepting(self) -> None:
+        """Let no task executor come any more, and submit no more jobs for them. Idempotent."""
+        self._closing.set()
+        self._remote.stop_accepting()
+
     def close(self) -> None:
         """End all task executors, and the jobs of Spark that host them. Idempotent."""
-        self._closing.set()
-        self._remote.close()
+        self.stop_accepting()
         if self._join(_END_BY_ITSELF_S):
             return
         for tag, thread in self._threads.items():

@@ -57,6 +57,17 @@ def test_a_job_gives_back_all_that_it_had(tmp_path: Path, monkeypatch: pytest.Mo
             until(lambda worker=worker: worker.pool.free_slots == worker.pool.total_slots)  # type: ignore[misc]
 
 
+def test_no_worker_may_come_again_when_connections_are_closed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepting: list[bool] = []
+    with running(tmp_path, monkeypatch) as (job, workers, _):
+        for worker in workers.workers:
+            worker.connection.on_close(lambda _: accepting.append(workers.accepts))
+        job.wait(60_000)
+    assert accepting == [False, False]
+
+
 def test_it_is_said_whether_everything_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -94,12 +94,13 @@ class ThreadWorkers:
         self._folder = Path(tempfile.mkdtemp(prefix="workers-"))
         self.hosts = [HostFolder(self._folder / f"host{n}", f"host{n}") for n in range(hosts)]
         self.workers: list[ThreadWorker] = []
+        self.accepts = False
         self._accept: Callable[[RpcConnection], None] = lambda _: None
 
     def start(
         self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
     ) -> None:
-        self._accept = accept
+        self._accept, self.accepts = accept, True
         expect(self._number * self._slots)
         for _ in range(self._number):
             self.add()
@@ -119,6 +120,9 @@ class ThreadWorkers:
 
     def why_closed(self, name: str, reason: str) -> str:
         return reason
+
+    def stop_accepting(self) -> None:
+        self.accepts = False
 
     def close(self) -> None:
         for worker in self.workers:
