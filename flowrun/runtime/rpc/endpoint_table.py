@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -14,6 +15,9 @@ from flowrun.runtime.rpc.calls import Call
 from flowrun.runtime.rpc.methods import Method, methods_of
 
 _log = logging.getLogger(__name__)
+
+_REMEMBERED = 64
+"""So many endpoints that were withdrawn last: calls of theirs may still be on their way."""
 
 Post: TypeAlias = Callable[[Mail], bool]
 """Puts a mail into the mailbox of an endpoint's main thread; False if that has ended."""
@@ -65,6 +69,7 @@ class EndpointTable:
         self._lock = threading.Lock()
         self._served: dict[str, Served] = {}
         self._told: set[str] = set()
+        self._withdrawn: deque[str] = deque(maxlen=_REMEMBERED)
         self.dropped = 0
         """One-way calls that were refused, or for endpoints that are not there."""
 
@@ -82,21 +87,25 @@ class EndpointTable:
         methods_of(protocol)  # errors in it are the caller's
         with self._lock:
             self._served[endpoint] = Served(endpoint, protocol, target, token, post)
+            if endpoint in self._withdrawn:
+                self._withdrawn.remove(endpoint)
 
     def withdraw(self, endpoint: str) -> None:
         """Serve it no more; calls that are on their way are dropped. Harmless if it is not there."""
         with self._lock:
-            self._served.pop(endpoint, None)
+            if self._served.pop(endpoint, None) is not None:
+                self._withdrawn.append(endpoint)
 
     def find(self, endpoint: str) -> Served | None:
         """The endpoint, if it is served."""
         return self._served.get(endpoint)
 
     def drop(self, call: Call, reason: ClusterError) -> None:
-        """Count a one-way call that nobody takes; the first one of an endpoint is logged."""
+        """Count a one-way call that nobody takes; the first one of an endpoint is a warning, unless the endpoint was withdrawn lately."""
         with self._lock:
             self.dropped += 1
-            first = call.endpoint not in self._told
-            self._told.add(call.endpoint)
-        if first:
-            _log.warning("a call was dropped: %s", reason.message)
+            is_expected = call.endpoint in self._withdrawn
+            is_first = not is_expected and call.endpoint not in self._told
+            if is_first:
+                self._told.add(call.endpoint)
+        _log.log(logging.WARNING if is_first else logging.DEBUG, "a call was dropped: %s", reason.message)

@@ -124,6 +124,25 @@ def test_what_is_not_served_or_does_not_fit_is_an_error(pair: Pair) -> None:
         pair.caller.gateway(Calculator, "calculator").other()  # type: ignore[attr-defined]
 
 
+def test_a_call_that_comes_too_late_is_no_warning_but_one_to_nobody_is(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair.callee.serve("of a job", Calculator, pair.target)
+    pair.callee.withdraw("of a job")
+    pair.start()
+    pair.caller.gateway(Calculator, "of a job").note(1)
+    pair.caller.gateway(Calculator, "nothing").note(1)
+    pair.caller.gateway(Calculator, "nothing").note(2)
+    assert pair.caller.gateway(Calculator, "calculator").add(1, 1) == 2
+    pair.callee.serve("of a job", Calculator, pair.target, token="8")
+    pair.caller.gateway(Calculator, "of a job", token="7").note(1)
+    assert pair.caller.gateway(Calculator, "calculator").add(1, 1) == 2
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings[0] == "a call was dropped: nothing is not served here"
+    assert "note of of a job was refused: the fencing token is stale" in warnings[1]
+    assert len(warnings) == 2
+
+
 def test_the_end_is_told_to_both_and_to_who_waits(pair: Pair) -> None:
     pair.start()
     reasons: list[str] = []
