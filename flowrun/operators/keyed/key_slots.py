@@ -16,9 +16,8 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.operators.aggregation.numbering import by_appearance, first_rows
-from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.hash_lists import HashLists, SortedTags
-from flowrun.operators.keyed.row_log import RowLog
+from flowrun.operators.keyed.key_store import KeyStore, key_store
 
 
 @record
@@ -58,7 +57,7 @@ class KeySlots:
         self._codec = codec
         self._types = codec.types
         self._index = HashLists()
-        self._log = RowLog()
+        self._store = key_store(codec.groupable)
         self._count = 0
 
     @classmethod
@@ -92,15 +91,14 @@ class KeySlots:
         found = np.full(distinct.num_rows, -1, np.int64)
         pairs = self._index.find(tags)
         if len(pairs):
-            same = rows_equal(self._log.take(pairs.numbers).columns, _rows(distinct, pairs.probe).columns, len(pairs))
-            pairs = pairs.where(same)
+            pairs = pairs.where(self._store.equal(pairs.numbers, distinct, pairs.probe))
             found[pairs.probe] = pairs.numbers
         missing = found < 0
         if add and missing.any():
             new = np.arange(self._count, self._count + np.count_nonzero(missing))
             found[missing] = new
             self._count += len(new)
-            self._log.append(distinct.filter(pa.array(missing)))  # a copy: it keeps no larger buffers alive
+            self._store.append(distinct.filter(pa.array(missing)))  # a copy: it keeps no larger buffers alive
             self._index.add(tags.where(missing), new)
         return found
 
@@ -110,11 +108,11 @@ class KeySlots:
 
     def keys_of(self, slots: Integers) -> list[pa.Array]:
         """Key columns of some slots."""
-        return _keys_at(self._codec, self._log, slots)
+        return self._codec.decode(self._store.take(slots))
 
     def view(self) -> KeyList:
         """The keys as they are now."""
-        return KeyList(self._codec, self._log.view(), self._count)
+        return KeyList(self._codec, self._store.view(), self._count)
 
     def forget(self, keep: npt.NDArray[np.bool_]) -> Integers:
         """Forget the slots that are not kept; gives the old slots of the remaining ones, which are numbered anew in order."""
@@ -122,7 +120,7 @@ class KeySlots:
         if self._types:
             renumbered = np.full(self._count, -1)
             renumbered[kept] = np.arange(len(kept))
-            self._log.keep(kept)
+            self._store.keep(kept)
             self._index = self._index.renumbered(renumbered)
         self._count = len(kept)
         return kept
@@ -133,7 +131,7 @@ class KeyList:
     """The keys of `KeySlots` at one moment, by slot. Immutable: may be read by another thread."""
 
     codec: KeyCodec
-    log: RowLog
+    store: KeyStore
     count: int
 
     def __len__(self) -> int:
@@ -141,19 +139,7 @@ class KeyList:
 
     def keys_of(self, slots: Integers) -> list[pa.Array]:
         """Key columns of some slots."""
-        return _keys_at(self.codec, self.log, slots)
-
-
-def _keys_at(codec: KeyCodec, log: RowLog, slots: Integers) -> list[pa.Array]:
-    if not codec.types or len(log) == 0:
-        return [pa.array([], t.arrow) for t in codec.types]
-    return codec.decode(log.take(slots).columns)
-
-
-def _rows(keys: pa.RecordBatch, positions: Integers) -> pa.RecordBatch:
-    """Rows at some positions."""
-    every = len(positions) == keys.num_rows and np.array_equal(positions, np.arange(len(positions)))
-    return keys if every else keys.take(pa.array(positions))
+        return self.codec.decode(self.store.take(slots))
 
 
 def _names(columns: Sequence[pa.Array]) -> list[str]:
