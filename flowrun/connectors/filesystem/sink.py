@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import FileFormat, RecordFormat, RefusingEncoder
+from flowrun.api.format import FileFormat, RecordFormat
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
 from flowrun.connectors.filesystem.buckets import buckets_of, key_buckets
@@ -15,6 +15,7 @@ from flowrun.connectors.filesystem.partition_commit import partition_commit
 from flowrun.connectors.filesystem.table_path import location_of
 from flowrun.connectors.filesystem.upsert_writer import UpsertWriter
 from flowrun.connectors.filesystem.writer import FileCommitter, FileSinkWriter
+from flowrun.connectors.formats.records import refusing
 from flowrun.connectors.formats.registry import file_format_named
 from flowrun.core.record import record
 from flowrun.core.shapes import Shape, either, members, text
@@ -62,8 +63,8 @@ class FileSink(FileOutput):
     def create_check(self) -> RowCheck | None:
         """A check for values that the format cannot write; None: it can write all values."""
         used = self.format
-        encoder = used.create_encoder(self.stored, self.options) if isinstance(used, RecordFormat) else None
-        if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
+        encoder = refusing(used.create_encoder(self.stored, self.options) if isinstance(used, RecordFormat) else None)
+        if encoder is None:
             return None
         check, stored = encoder.check, [self.schema.index(name) for name in self.stored.names]
         return lambda columns: check(columns.select(stored))

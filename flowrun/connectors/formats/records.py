@@ -13,6 +13,11 @@ from flowrun.core.elements import RowKind
 from flowrun.core.schema import Schema
 
 
+def refusing(encoder: RecordEncoder | None) -> RefusingEncoder | None:
+    """The encoder if, with its options, there is a value that it cannot write; else None."""
+    return encoder if isinstance(encoder, RefusingEncoder) and encoder.refuses else None
+
+
 def message_check(encoder: RecordEncoder, columns: Sequence[str]) -> RowCheck | None:
     """What looks whether rows can be messages; None: all can. A message may hold what a line may not: it is not the encoder's own check.
 
@@ -20,7 +25,7 @@ def message_check(encoder: RecordEncoder, columns: Sequence[str]) -> RowCheck | 
         encoder: of the messages.
         columns: those that it is given of each row.
     """
-    if not isinstance(encoder, RefusingEncoder) or not encoder.refuses:
+    if refusing(encoder) is None:
         return None
     names = list(columns)
 

@@ -6,11 +6,10 @@ import uuid
 
 from flowrun.api.changelog import ChangesTaken
 from flowrun.api.connector import TableDefinition
-from flowrun.api.format import RefusingEncoder
 from flowrun.api.operator import TimerHandle
 from flowrun.api.sink import Committer, RowCheck, SinkWriter, WriterContext
 from flowrun.api.source import Delivery
-from flowrun.connectors.formats.records import message_check
+from flowrun.connectors.formats.records import message_check, refusing
 from flowrun.connectors.http.commit import HttpCommitter
 from flowrun.connectors.http.cutting import RequestCutter
 from flowrun.connectors.http.encoding import RowEncoder
@@ -73,7 +72,8 @@ class HttpSink:
         encoder = self.layout.record_format.create_encoder(columns, self.layout.options)
         if self.layout.shape.mode is not BodyMode.LINES:
             return message_check(encoder, columns.names)
-        return encoder.check if isinstance(encoder, RefusingEncoder) and encoder.refuses else None
+        refuser = refusing(encoder)
+        return None if refuser is None else refuser.check
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         """One that sends at once, or one whose rows wait beside the checkpoint."""
