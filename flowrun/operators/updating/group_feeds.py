@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 from flowrun.core.arrays import Bools, Integers, Words
 from flowrun.core.elements import RecordBatch
 from flowrun.core.record import record
-from flowrun.operators.aggregation.dense import Reduction
-from flowrun.operators.aggregation.grouping import reduce_ids
 from flowrun.operators.aggregation.inputs import ArgumentReader
 from flowrun.operators.updating.accumulators import Accumulator
 from flowrun.operators.updating.changes import added, only_adds
@@ -152,8 +150,9 @@ class PartialFeed:
 
     def rows(self, ids: Integers, total: int) -> Integers:
         """By how many rows each group grew."""
-        summed: Integers = reduce_ids(ids, total, [Reduction("sum", pc.fill_null(self._rows, 0))])[0].to_numpy()
-        return summed
+        grown = np.zeros(total, np.int64)
+        np.add.at(grown, ids, pc.fill_null(self._rows, 0).to_numpy())
+        return grown
 
     def fold(self, number: int, accumulator: Accumulator, words: Words, ids: Integers) -> Words:
         """The words of an accumulator with the partial results added; accumulators are asked in their order."""

@@ -5,7 +5,8 @@ Everything that a batch costs depends on the batch and on the groups that it tou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from flowrun.api.state import OperatorSnapshot, SegmentedTable
 from flowrun.core.arrays import Bools, Integers, Words
 from flowrun.core.record import record
+from flowrun.errors import DataError
 from flowrun.operators.aggregation.user_aggregates import UserFolding
 from flowrun.operators.keyed.equality import columns_equal
 from flowrun.operators.keyed.key_slots import KeyList, KeySlots
@@ -111,7 +113,7 @@ class GroupState:
         """Fold a batch in. `now_ms`: the time at which groups count as touched.
 
         Raises:
-            DataError: a sum overflows; names the aggregate.
+            DataError: a sum overflows; names the aggregate and, where it does not fit the type of the result, the group's last row.
         """
         located = self._groups.locate(feed.keys(), feed.num_rows)
         slots, ids = located.slots, located.local
@@ -139,12 +141,14 @@ class GroupState:
             self._purge(slots[~has])
         self._groups.put(slots, old, new)
         self._groups.set_alive(slots, has)
-        if before is not None:
-            after = self._results(_filtered(keys, has), _chosen(new, has))
-        else:
-            results = self._results([], np.concatenate((_chosen(old, had), _chosen(new, has))))
+        if before is None:
+            with _naming_rows(ids, had, has):
+                results = self._results([], np.concatenate((_chosen(old, had), _chosen(new, has))))
             count = int(np.count_nonzero(had))
             before, after = [r.slice(0, count) for r in results], [r.slice(count) for r in results]
+        else:
+            with _naming_rows(ids, has):
+                after = self._results(_filtered(keys, has), _chosen(new, has))
         return GroupChanges(keys, had, before, has, after, dropped + missing)
 
     def _folded(
@@ -368,6 +372,18 @@ class GroupState:
             return []
         ordered = table.select(self._schemas[name].names)
         return [_whole(part) for part in _parts(ordered)]
+
+
+@contextmanager
+def _naming_rows(ids: Integers, *masks: Bools) -> Iterator[None]:
+    """Have an error that names a result name the last row of its group. Results are those of the groups of each mask, in turn."""
+    try:
+        yield
+    except DataError as error:
+        if error.row is not None:
+            group = np.concatenate([np.flatnonzero(mask) for mask in masks])[error.row]
+            error.row = int(np.flatnonzero(ids == group)[-1])
+        raise
 
 
 def _chosen(words: Words, mask: Bools) -> Words:

@@ -317,6 +317,18 @@ def test_sums_of_bigints_fail_only_if_the_result_does_not_fit() -> None:
         harness.push({"k": ["a"], "n": [big]})
 
 
+@pytest.mark.parametrize("other", ["COUNT", "FIRST_VALUE"])
+def test_a_sum_that_does_not_fit_names_the_last_row_of_its_group(other: str) -> None:
+    schema = Schema.of(k=STRING, n=INT)
+    calls = (bound(other, schema, "n"), bound("SUM", schema, "n"))
+    factory = GroupAggregateFactory((0,), calls, schema, output_schema(schema, (0,), calls), retracting=True)
+    harness = OperatorHarness(factory, schema=schema)
+    harness.push({"k": ["a", "b"], "n": [1, 2**31 - 1]})
+    with pytest.raises(DataError, match="does not fit into INT") as raised:
+        harness.push({"k": ["c", "a", "b", "b", "a"], "n": [1, 1, 0, 1, 1]})
+    assert raised.value.row == 3
+
+
 def test_sums_of_decimals_fail_beyond_38_digits() -> None:
     schema = Schema.of(k=STRING, n=decimal(38, 0))
     calls = (bound("SUM", schema, "n"),)
