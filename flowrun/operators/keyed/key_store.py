@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from flowrun.core.arrays import Bools, Integers
-from flowrun.operators.aggregation.dense import from_words, to_words
+from flowrun.operators.aggregation.dense import from_words, is_addressable, to_words
 from flowrun.operators.keyed.equality import rows_equal
 from flowrun.operators.keyed.row_log import RowLog
 from flowrun.operators.keyed.state_arrays import allocated, extended
@@ -22,8 +22,6 @@ from flowrun.operators.keyed.state_arrays import allocated, extended
 
 class KeyStore(Protocol):
     """Keys 0, 1, … in the order in which they were added; groupable columns of fixed types, as `KeyCodec` gives them."""
-
-    def __len__(self) -> int: ...
 
     def append(self, keys: pa.RecordBatch) -> None:
         """Add keys."""
@@ -54,15 +52,7 @@ class KeyStore(Protocol):
 
 def key_store(types: Sequence[pa.DataType]) -> KeyStore:
     """An empty store for keys of some columns."""
-    return IntegerKeys(types) if all(map(_is_word, types)) else LoggedKeys(types)
-
-
-def _is_word(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_signed_integer(kind)
-        or pa.types.is_boolean(kind)
-        or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
-    )
+    return IntegerKeys(types) if all(map(is_addressable, types)) else LoggedKeys(types)
 
 
 class IntegerKeys:
@@ -78,9 +68,6 @@ class IntegerKeys:
         self._words: Integers = allocated(0, np.zeros((1, len(self._types)), np.int64))
         self._nulls: Bools | None = None
         self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     def append(self, keys: pa.RecordBatch) -> None:
         """Add keys."""
@@ -137,9 +124,6 @@ class LoggedKeys:
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._types = tuple(types)
         self._log = RowLog()
-
-    def __len__(self) -> int:
-        return len(self._log)
 
     def append(self, keys: pa.RecordBatch) -> None:
         """Add keys."""

@@ -20,7 +20,7 @@ from flowrun.operators.keyed.key_rows import NUM_RECORDS_EXPIRED, NUM_STATE_ROWS
 from flowrun.operators.updating.changes import change_batch
 from flowrun.operators.updating.factories import GroupAggregateFactory
 from flowrun.operators.updating.group_feeds import PartialFeed, RowFeed
-from flowrun.operators.updating.group_state import GroupChanges, GroupState
+from flowrun.operators.updating.group_state import GroupChanges, GroupState, filtered
 
 UNKNOWN_ROWS_DROPPED = "numUnknownRetractionsDropped"
 """Metric: rows that were taken back although they were never added, or had expired."""
@@ -90,8 +90,7 @@ class GroupAggregateOperator(AbstractOperator):
     def _rows(self, changes: GroupChanges, chosen: Bools, results: list[pa.Array]) -> pa.RecordBatch | None:
         if not chosen.any():
             return None
-        keys = changes.keys if chosen.all() else [k.filter(pa.array(chosen)) for k in changes.keys]
-        return pa.RecordBatch.from_arrays([*keys, *results], schema=self._schema)
+        return pa.RecordBatch.from_arrays([*filtered(changes.keys, chosen), *results], schema=self._schema)
 
     # ---- time to live
 

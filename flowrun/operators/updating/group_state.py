@@ -128,7 +128,7 @@ class GroupState:
                 old[expired] = self._groups.words.fill
                 had &= ~expired
         # What lists held is gone once the batch is folded in. Other results follow from words: those before and after are computed at once.
-        before = self._results(_filtered(keys, had), _chosen(old, had)) if self._layout.lists else None
+        before = self._results(filtered(keys, had), _chosen(old, had)) if self._layout.lists else None
         rows = old[:, _ROWS] + feed.rows(ids, len(slots))
         has = rows > 0
         # what is taken from a group without rows was never added: as in Flink, nothing comes of it
@@ -148,7 +148,7 @@ class GroupState:
             before, after = [r.slice(0, count) for r in results], [r.slice(count) for r in results]
         else:
             with _naming_rows(ids, has):
-                after = self._results(_filtered(keys, has), _chosen(new, has))
+                after = self._results(filtered(keys, has), _chosen(new, has))
         return GroupChanges(keys, had, before, has, after, dropped + missing)
 
     def _folded(
@@ -390,9 +390,9 @@ def _chosen(words: Words, mask: Bools) -> Words:
     return words if mask.all() else words[mask]
 
 
-def _filtered(keys: Sequence[pa.Array], chosen: Bools) -> list[pa.Array]:
-    mask = pa.array(chosen)
-    return [k.filter(mask) for k in keys]
+def filtered(columns: Sequence[pa.Array], chosen: Bools) -> list[pa.Array]:
+    """The chosen rows of some columns."""
+    return list(columns) if chosen.all() else [c.filter(pa.array(chosen)) for c in columns]
 
 
 def _taken(keys: Sequence[pa.Array], positions: Integers) -> list[pa.Array]:

@@ -228,12 +228,12 @@ class Scheduler:
         target = update.state
         if execution.state is ExecutionState.CANCELING and target is ExecutionState.FINISHED:
             target = ExecutionState.CANCELED  # it came to its end before the cancel reached it
-        if update.failure is not None and self._is_needed_no_more(update.failure):
-            execution.transition(ExecutionState.FINISHED, now_ms)
-            return self._settle(now_ms)
-        execution.transition(target, now_ms, update.failure.error if update.failure else None)
-        if update.failure is not None:
-            return self._fail(events.LocatedFailure(update.failure, update.vertex), now_ms)
+        failure = update.failure
+        if failure is not None and self._is_needed_no_more(failure):
+            target, failure = ExecutionState.FINISHED, None
+        execution.transition(target, now_ms, failure.error if failure else None)
+        if failure is not None:
+            return self._fail(events.LocatedFailure(failure, update.vertex), now_ms)
         commands: list[events.Command] = []
         if target is ExecutionState.RUNNING and self._stop is not None:
             commands = self._stop_commands([execution], self._stop.drain)
@@ -321,9 +321,7 @@ class Scheduler:
     # Failures.
 
     def _is_needed_no_more(self, failure: TaskFailure) -> bool:
-        """Whether a subtask may end like this: the snapshot with which the job was stopped is complete, which holds all that there was to
-        do, and the job master commits it. What is lost with a process, or with the connection to it, is the end of empty channels.
-        """
+        """Whether a subtask may end like this: the snapshot of a stop holds all that there was to do, and the job master commits it."""
         return self._stopped and self.state is JobState.RUNNING and is_loss(failure)
 
     def _fail(self, located: events.LocatedFailure, now_ms: int) -> list[events.Command]:
@@ -446,9 +444,8 @@ class Scheduler:
         self._phase = _Phase.STARTING
         self._file()
         again = self._affected - self._stages.left_alone(event.finished, self._is_finished)
-        released = self._release_partitions(
-            p for vertex in self.executions.in_order(again) for p in self._stages.written(vertex)
-        )
+        written = (p for vertex in self.executions.in_order(again) for p in self._stages.written(vertex))
+        released = self._release_partitions(written)
         self._stages.restarted(again)
         for vertex in again:
             self.executions.restart(vertex, now_ms)
