@@ -18,7 +18,7 @@ from typing import Any
 
 from flowrun.core.record import record
 from tests.cluster.worker_jobs import children, is_alive
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import started, wait_for
 
 Process = subprocess.Popen[str]
 
@@ -124,12 +124,6 @@ def cluster(folder: Path, *job: object, managers: int = 2) -> Iterator[tuple[Pro
         wait_for(secret.exists, run)
         joining = ("taskmanager", "--jobmanager", place, "--secret-file", secret, "--slots", 1)
         yield run, [stack.enter_context(started(*joining, cwd=folder)) for _ in range(managers)]
-
-
-def newest(folder: Path) -> int:
-    """Number of the newest checkpoint of a pipeline in a folder; 0: there is none."""
-    found = checkpoints(folder / "state")
-    return int(found[-1].name.removeprefix("chk-")) if found else 0
 
 
 def end(manager: Process, number: signal.Signals = signal.SIGTERM) -> str:

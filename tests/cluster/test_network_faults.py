@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.hosts import Network, network, why_no_hosts
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, kill, write_pipeline
-from tests.end_to_end.processes import checkpoints, wait_for
+from tests.end_to_end.processes import newest, wait_for
 
 pytestmark = pytest.mark.exhaustive
 
@@ -60,23 +60,18 @@ class Run:
         self.command = command
         self.managers = managers
 
-    @property
-    def newest(self) -> int:
-        found = checkpoints(self.folder / "state")
-        return int(found[-1].name.removeprefix("chk-")) if found else 0
-
     def wait_for_checkpoints(self, number: int, limit_s: float = 60) -> float:
         """Wait for so many more checkpoints; gives how many seconds it took."""
-        known, began = self.newest, time.monotonic()
-        wait_for(lambda: self.newest >= known + number, self.command, limit_s)
+        known, began = newest(self.folder), time.monotonic()
+        wait_for(lambda: newest(self.folder) >= known + number, self.command, limit_s)
         return time.monotonic() - began
 
     def wait_for_standstill(self, pause_s: float = 2.0) -> None:
         """Wait until no checkpoint is completed any more."""
-        newest, since = -1, time.monotonic()
+        known, since = -1, time.monotonic()
         while time.monotonic() - since < pause_s:
-            if self.newest != newest:
-                newest, since = self.newest, time.monotonic()
+            if (found := newest(self.folder)) != known:
+                known, since = found, time.monotonic()
             time.sleep(0.05)
 
     def end(self, rows: int) -> int:

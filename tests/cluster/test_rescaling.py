@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.clusters import cluster, end, newest
+from tests.cluster.clusters import cluster, end
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, kill, workers_of, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import checkpoints, newest, started, wait_for
 from tests.slices import everyday
 
 Process = subprocess.Popen[str]

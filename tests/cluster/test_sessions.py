@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.clusters import Session, all_gone, free_port, session
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import newest, started, wait_for
 from tests.end_to_end.running import json_rows
 
 FASTER = ("--set", "sources.rows.rows-per-second=1000000")
@@ -36,21 +36,17 @@ def found(folder: Path, name: str) -> list[int]:
     return sorted(row["v"] for row in json_rows(folder / f"{name}-out"))  # type: ignore[misc]
 
 
-def complete(folder: Path, number: int) -> bool:
-    return any(int(path.name.removeprefix("chk-")) >= number for path in checkpoints(folder / "state"))
-
-
 @pytest.mark.exhaustive
 def test_jobs_are_submitted_followed_and_stopped_and_survive_their_processes(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=200_000, rate=8_000)
     with session(tmp_path, managers=1, slots=3) as cluster:
         job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         listed = cluster.job("counted")
         assert (listed["job_id"], listed["state"]) == (job_id, "running")
         kill(int(listed["pid"]))
-        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
-        wait_for(lambda: complete(tmp_path, number + 2), cluster.dispatcher)
+        number = newest(tmp_path)
+        wait_for(lambda: newest(tmp_path) >= number + 2, cluster.dispatcher)
         stopped = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved")
         path = stopped.stdout.strip()
         assert Path(path).parent == tmp_path / "saved"
@@ -83,7 +79,7 @@ def test_a_cluster_is_used_by_its_rest_api(tmp_path: Path) -> None:
         wait_for(token.exists, inside.dispatcher)
         cluster = replace(inside, options=("--cluster", f"http://127.0.0.1:{port}", "--token-file", str(token)))
         job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         assert (cluster.job("counted")["job_id"], inside.job("counted")["job_id"]) == (job_id, job_id)
         path = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved").stdout.strip()
         (tmp_path / "elsewhere").mkdir()
@@ -106,13 +102,13 @@ def test_jobs_are_rescaled_within_the_slots_that_there_are(tmp_path: Path) -> No
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=200_000, rate=4_000)
     with session(tmp_path) as cluster:
         cluster.flowrun("run", file, "--detach")
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         assert "goes on at parallelism 4" in cluster.flowrun("rescale", "counted", "-p", 4).stderr
         refused = cluster.flowrun("rescale", "counted", "-p", 5, code=None)
         assert refused.returncode in (1, 2)
         assert "needs 5 slots, and the cluster has given it 4" in refused.stderr
-        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
-        wait_for(lambda: complete(tmp_path, number + 2), cluster.dispatcher)
+        number = newest(tmp_path)
+        wait_for(lambda: newest(tmp_path) >= number + 2, cluster.dispatcher)
         cluster.flowrun("rescale", "counted", "-p", 1)
         numbers(tmp_path / "other", "other", parallelism=3)
         cluster.flowrun("run", "other.sql", cwd=tmp_path / "other")  # in the slots that were given back
@@ -189,7 +185,7 @@ def test_nothing_is_left_of_processes_that_are_killed(tmp_path: Path, who: str) 
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=60_000, rate=10_000)
     with session(tmp_path) as cluster:
         cluster.flowrun("run", file, "--detach")
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         below = cluster.processes()
         hosting = next(manager for manager in cluster.managers if children(manager.pid))  # both slots may be of either
         of_jobs = {pid for child in children(cluster.dispatcher.pid) for pid in children(child)}
@@ -230,11 +226,11 @@ def test_a_standby_takes_the_place_of_a_dispatcher_and_goes_on_with_its_jobs(tmp
         given = ("--detach", "--secret-var", "UNUSED=hidden treasure")
         secret = cluster.flowrun("run", second, *given, cwd=tmp_path / "second").stdout.strip()
         assert standby.poll() is None
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         kill(cluster.dispatcher.pid)
         wait_for(lambda: is_listening(cluster), standby)
-        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
-        wait_for(lambda: complete(tmp_path, number + 2), standby)
+        number = newest(tmp_path)
+        wait_for(lambda: newest(tmp_path) >= number + 2, standby)
         states = {job["job_id"]: job["state"] for job in cluster.jobs()}
         assert states.pop(secret) == "failed"
         assert sorted(states.values()) == ["finished", "running"]
@@ -256,7 +252,7 @@ def test_a_dispatcher_that_hangs_is_killed_and_a_standby_goes_on_with_its_jobs(t
     with session(tmp_path, dispatchers=2, leading=("--hang-timeout", "4s")) as cluster:
         standby = cluster.standbys[0]
         job_id = cluster.flowrun("run", file, "--detach").stdout.strip()
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         of_jobs = {pid for child in children(cluster.dispatcher.pid) for pid in children(child)}
         for pid in (*of_jobs, *children(cluster.dispatcher.pid), cluster.dispatcher.pid):
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -266,8 +262,8 @@ def test_a_dispatcher_that_hangs_is_killed_and_a_standby_goes_on_with_its_jobs(t
         assert "the job manager of the cluster was ended (SIGKILL): it gave no sign of life for 4 s" in said
         wait_for(lambda: is_listening(cluster), standby)
         assert all_gone(of_jobs), "the kernel has freed the lock before they were gone"
-        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
-        wait_for(lambda: complete(tmp_path, number + 2), standby)
+        number = newest(tmp_path)
+        wait_for(lambda: newest(tmp_path) >= number + 2, standby)
         path = cluster.flowrun("stop", job_id[:8], "--savepoint", "saved").stdout.strip()
         cluster.flowrun("resume", "--from-savepoint", path, *FASTER)
     check_counts(tmp_path, 100_000)
@@ -279,12 +275,12 @@ def test_a_job_manager_process_that_hangs_is_killed_and_replaced(tmp_path: Path)
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
     with session(tmp_path) as cluster:
         cluster.flowrun("run", file, "--detach")
-        wait_for(lambda: complete(tmp_path, 1), cluster.dispatcher)
+        wait_for(lambda: newest(tmp_path) >= 1, cluster.dispatcher)
         hung = int(cluster.job("counted")["pid"])
         os.kill(hung, signal.SIGSTOP)
         wait_for(lambda: not is_alive(hung), cluster.dispatcher)
-        number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
-        wait_for(lambda: complete(tmp_path, number + 2), cluster.dispatcher)
+        number = newest(tmp_path)
+        wait_for(lambda: newest(tmp_path) >= number + 2, cluster.dispatcher)
         assert int(cluster.job("counted")["pid"]) not in (0, hung)
         path = cluster.flowrun("stop", "counted", "--savepoint", "saved").stdout.strip()
         cluster.flowrun("resume", "--from-savepoint", path, *FASTER)
@@ -314,7 +310,7 @@ def test_a_cluster_on_one_machine_is_started_and_ended_by_one_command(
         assert found(tmp_path / "small", "small") == list(range(1_000))
         file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
         cluster.flowrun("run", file, "--detach")
-        wait_for(lambda: complete(tmp_path, 1), up)
+        wait_for(lambda: newest(tmp_path) >= 1, up)
         if number is not signal.SIGKILL:
             cluster.flowrun("run", numbers(tmp_path / "big", "big", parallelism=5), "--detach")  # it waits for slots
         below = cluster.processes()
@@ -337,7 +333,7 @@ def test_a_job_is_stopped_with_the_terminal_that_follows_it_but_outlives_one_tha
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=100_000, rate=4_000)
     with session(tmp_path) as cluster:
         with started("run", file, "--no-live", *cluster.options, cwd=tmp_path) as terminal:
-            wait_for(lambda: complete(tmp_path, 1), terminal)
+            wait_for(lambda: newest(tmp_path) >= 1, terminal)
             terminal.kill()
             terminal.wait()
         (before,) = cluster.jobs()
@@ -346,8 +342,8 @@ def test_a_job_is_stopped_with_the_terminal_that_follows_it_but_outlives_one_tha
         with started(
             "resume", "--from-savepoint", stopped.stdout.strip(), "--no-live", *cluster.options, cwd=tmp_path
         ) as terminal:
-            number = int(checkpoints(tmp_path / "state")[-1].name.removeprefix("chk-"))
-            wait_for(lambda: complete(tmp_path, number + 1), terminal)
+            number = newest(tmp_path)
+            wait_for(lambda: newest(tmp_path) >= number + 1, terminal)
             terminal.send_signal(signal.SIGINT)
             _, said = terminal.communicate(timeout=30)
         assert terminal.returncode == 130

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.clusters import end, free_port, newest
+from tests.cluster.clusters import end, free_port
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
-from tests.end_to_end.processes import started, wait_for
+from tests.end_to_end.processes import newest, started, wait_for
 from tests.end_to_end.running import json_rows
 
 Process = subprocess.Popen[str]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, workers_of, write_pipeline
-from tests.end_to_end.processes import begun, checkpoints, started, wait_for
+from tests.end_to_end.processes import begun, checkpoints, newest, started, wait_for
 from tests.slices import everyday
 
 
@@ -36,12 +36,6 @@ def test_a_report_says_what_one_process_says(tmp_path: Path) -> None:
         report = json.loads((tmp_path / "report.json").read_text())
         reports.append([(v["name"], v["records_in"]) for v in report["vertices"] if "Source" in v["name"]])
     assert reports[0] == reports[1]
-
-
-def newest(folder: Path) -> int:
-    """The number of the newest checkpoint; 0: there is none."""
-    found = checkpoints(folder / "state")
-    return int(found[-1].name.removeprefix("chk-")) if found else 0
 
 
 @pytest.mark.parametrize(("seed", "unaligned"), everyday([(n, n % 2 == 0) for n in range(12)], 12, ci=5))

@@ -55,3 +55,12 @@ def checkpoints(state: Path) -> list[Path]:
     """
     found = [path.parent for path in state.glob("*/chk-*/_metadata.json")]
     return sorted(found, key=lambda folder: int(folder.name.removeprefix("chk-")))
+
+
+def newest(folder: Path) -> int:
+    """Number of the newest complete checkpoint of the one pipeline whose state is in `folder`/state; 0: there is none.
+
+    Tests wait for this number to grow, not for many checkpoints to exist: older ones are deleted as soon as a newer one is complete.
+    """
+    found = checkpoints(folder / "state")
+    return int(found[-1].name.removeprefix("chk-")) if found else 0

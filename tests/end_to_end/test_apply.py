@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import Command
-from tests.end_to_end.processes import checkpoints, started
+from tests.end_to_end.processes import checkpoints, newest, started
 from tests.end_to_end.processes import wait_for as wait_for_process
 from tests.end_to_end.running import json_rows
 
@@ -207,8 +207,7 @@ def _has_new_checkpoint(project: Path) -> bool:
     """Whether the version on trial has completed a checkpoint, which commits nothing."""
     file = project / "state/ids/_versions/upgrade.json"
     savepoint = json.loads(json.loads(file.read_text())["content"])["savepoint"]
-    newest = checkpoints(project / "state")
-    return bool(newest) and int(newest[-1].name.removeprefix("chk-")) > int(savepoint.rpartition("-")[2])
+    return newest(project) > int(savepoint.rpartition("-")[2])
 
 
 @pytest.mark.soak

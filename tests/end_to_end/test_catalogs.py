@@ -11,7 +11,7 @@ from flowrun.graph.fingerprint import fingerprint
 from flowrun.runners.compile import compile_pipeline, compile_sent
 from flowrun.runners.pipeline_text import withheld_values
 from tests.end_to_end.conftest import Command
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import checkpoints, newest, started, wait_for
 from tests.end_to_end.running import ROOT
 from tests.servers.postgres import PostgresDatabase, PostgresServer
 
@@ -112,7 +112,7 @@ RESUMABLE = (
 def killed(path: Path, folder: Path) -> Path:
     """Runs a script slowly until it has taken checkpoints; gives the metadata of the last one."""
     with started("run", path, "--var", "RATE=500", cwd=folder) as process:
-        wait_for(lambda: len(checkpoints(folder / "state")) >= 2, process)
+        wait_for(lambda: newest(folder) >= 2, process)
         process.kill()
     return checkpoints(folder / "state")[-1] / "_metadata.json"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import Command
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import checkpoints, newest, started, wait_for
 from tests.end_to_end.running import json_rows
 
 ROWS = 60_000
@@ -63,7 +63,7 @@ def assert_exactly_once(project: Path) -> None:
 
 def test_killed_and_resumed_until_done(flowrun: Command, project: Path) -> None:
     with started("run", "ids.yaml", cwd=project) as process:
-        wait_for(lambda: len(checkpoints(project / "state")) >= 2, process)
+        wait_for(lambda: newest(project) >= 2, process)
         process.kill()
     last = checkpoints(project / "state")[-1]
     with started("resume", "--from-savepoint", "state", cwd=project) as process:
@@ -133,7 +133,7 @@ def test_a_savepoint_from_another_terminal_an_edited_pipeline_another_parallelis
 
 def test_cancelled_from_another_terminal(flowrun: Command, project: Path) -> None:
     with started("run", "ids.yaml", cwd=project) as process:
-        wait_for(lambda: len(checkpoints(project / "state")) >= 2, process)
+        wait_for(lambda: newest(project) >= 2, process)
         assert flowrun("cancel", "ids").code == 0
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
@@ -171,7 +171,7 @@ def test_a_job_that_fails_ends_with_the_command_that_goes_on(flowrun: Command, p
     text = PIPELINE.replace("steps:\n", "steps:\n  checked: {from: rows, map: 'functions:check', uid: checked}\n")
     (project / "ids.yaml").write_text(text.replace("raw: {from: rows", "raw: {from: checked"))
     with started("run", "ids.yaml", "--set", "settings.restart.strategy=none", cwd=project) as process:
-        wait_for(lambda: len(checkpoints(project / "state")) >= 2, process)
+        wait_for(lambda: newest(project) >= 2, process)
         (project / "broken").touch()
         _, said = process.communicate(timeout=30)
     assert process.returncode == 1, said

@@ -18,7 +18,7 @@ from flowrun.spark.java import find_java
 from flowrun.spark.java_launcher import throwaway_spark_home
 from tests.cluster.clusters import free_port
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import newest, started, wait_for
 from tests.spark.streams.executors import STARTS_WITHIN_S, SystemProcess, all_end, descendants
 from tests.spark.streams.many_runs import LOCAL_CLUSTER
 
@@ -66,7 +66,7 @@ def test_a_killed_worker_is_replaced(tmp_path: Path, server: tuple[subprocess.Po
     spark, url = server
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=200_000)
     with started("run", file, "--on", "spark", "--spark-remote", url, "--no-live", cwd=tmp_path) as run:
-        wait_for(lambda: len(checkpoints(tmp_path / "state")) > 1, run, STARTS_WITHIN_S)
+        wait_for(lambda: newest(tmp_path) > 1, run, STARTS_WITHIN_S)
         everything = task_executors(spark)
         kill(everything[0].parent)
         _, said = run.communicate(timeout=STARTS_WITHIN_S)
@@ -83,7 +83,7 @@ def test_the_end_of_the_command_is_the_end_of_its_task_executors(
     spark, url = server
     file = write_pipeline(tmp_path, CHECKPOINTS % "false", rows=10_000_000)
     with started("run", file, "--on", "spark", "--spark-remote", url, "--no-live", cwd=tmp_path) as run:
-        wait_for(lambda: len(checkpoints(tmp_path / "state")) > 1, run, STARTS_WITHIN_S)
+        wait_for(lambda: newest(tmp_path) > 1, run, STARTS_WITHIN_S)
         everything = task_executors(spark)
         assert len(everything) == 2
         kill(run.pid, number)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import newest, started, wait_for
 from tests.runtime.rpc.certificates import make_authority, make_identity, needs_openssl
 from tests.slices import in_ci
 from tests.spark.streams.executors import STARTS_WITHIN_S, all_end, descendants, on_spark, task_executors, victim
@@ -23,11 +23,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="en
 
 ENDS_WITHIN_S = 200
 VICTIMS = ("task executor", "Python worker", "executor")
-
-
-def newest(folder: Path) -> int:
-    found = checkpoints(folder / "state")
-    return int(found[-1].name.removeprefix("chk-")) if found else 0
 
 
 def is_under_way(folder: Path) -> bool:

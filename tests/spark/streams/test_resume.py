@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.clusters import newest
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
-from tests.end_to_end.processes import checkpoints, started, wait_for
+from tests.end_to_end.processes import newest, started, wait_for
 from tests.end_to_end.running import json_rows
 from tests.spark.streams.executors import STARTS_WITHIN_S, on_spark, task_executors
 from tests.spark.streams.many_runs import run_all
@@ -38,7 +37,7 @@ def own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def begin(folder: Path, *arguments: object, name: str, saved: bool) -> str:
     """Run a pipeline in one process to its third checkpoint, and end it there; gives from where it goes on."""
     with started("run", *arguments, "--workers", 0, "--no-live", cwd=folder) as run:
-        wait_for(lambda: len(checkpoints(folder / "state")) > 1, run)
+        wait_for(lambda: newest(folder) > 1, run)
         if not saved:
             run.kill()
             run.communicate()

@@ -15,9 +15,9 @@ import pytest
 from pyspark.find_spark_home import _find_spark_home
 
 from flowrun.spark.java import find_java
-from tests.cluster.clusters import free_port, newest
+from tests.cluster.clusters import free_port
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, kill, write_pipeline
-from tests.end_to_end.processes import started, wait_for
+from tests.end_to_end.processes import newest, started, wait_for
 from tests.spark.streams.executors import STARTS_WITHIN_S, all_end, descendants
 
 pytestmark = pytest.mark.soak
