@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 
 from flowrun.errors import RefusedError
 from flowrun.graph.job_graph import JobGraph, JobSettings, JobVertex
@@ -18,6 +19,8 @@ _DIGITS = 16
 _SETTINGS = "settings"
 _LEFT_OUT = frozenset({"search_path", "written_at"})
 """Fields that say where a process has its copy of the user's modules, and where operators stand in the user's text."""
+_PLAIN = frozenset({str, int, bool, float, type(None)})
+"""Types whose values are what `repr` says, and have none inside."""
 
 
 def fingerprint(job_graph: JobGraph) -> str:
@@ -49,43 +52,74 @@ def check_fingerprint(job_graph: JobGraph, expected: str) -> None:
 
 
 def _digits(part: JobVertex | JobSettings) -> str:
+    texts: list[str] = []
+    _add_texts(part, texts, set())
     digest = hashlib.sha256()
-    for text in _texts(part, ()):
+    for text in texts:
         digest.update(text.encode("utf-8", "surrogatepass"))
         digest.update(b"\n")
     return digest.hexdigest()[:_DIGITS]
 
 
-def _texts(value: object, above: tuple[int, ...]) -> Iterator[str]:
-    """What a value is, piece by piece, without what differs between processes."""
-    if id(value) in above:
-        yield "…"
+def _add_texts(value: object, texts: list[str], above: set[int]) -> None:
+    """Add what a value is, piece by piece, without what differs between processes.
+
+    Args:
+        value: any value of a job graph.
+        texts: where its pieces go.
+        above: `id` of each value that this one is inside of.
+    """
+    kind: type = type(value)
+    if kind in _PLAIN:  # before everything else: most values are
+        texts.append(_without_address(repr(value)))
         return
-    inside = (*above, id(value))
+    if id(value) in above:
+        texts.append("…")
+        return
+    above.add(id(value))
     if isinstance(value, Enum):
-        yield str(value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield f"{type(value).__qualname__}("
-        for field in (f for f in fields(value) if f.name not in _LEFT_OUT):
-            yield field.name
-            yield from _texts(getattr(value, field.name, None), inside)
-        yield ")"
+        texts.append(str(value))
+    elif (names := _field_names(kind)) is not None:
+        texts.append(f"{kind.__qualname__}(")
+        for name in names:
+            texts.append(name)
+            _add_texts(getattr(value, name, None), texts, above)
+        texts.append(")")
     elif isinstance(value, Mapping):
-        yield "{"
+        texts.append("{")
         for key in sorted(value, key=repr):
-            yield from _texts(key, inside)
-            yield from _texts(value[key], inside)
-        yield "}"
+            _add_texts(key, texts, above)
+            _add_texts(value[key], texts, above)
+        texts.append("}")
     elif isinstance(value, Set):
-        yield from sorted("".join(_texts(item, inside)) for item in value)
+        texts.extend(sorted(_joined(item, above) for item in value))
     elif isinstance(value, list | tuple):
-        yield "["
+        texts.append("[")
         for item in value:
-            yield from _texts(item, inside)
-        yield "]"
+            _add_texts(item, texts, above)
+        texts.append("]")
     elif isinstance(value, bytes):  # code that goes by value
-        yield repr(_RANDOM_ID.sub(b"", value))
+        texts.append(repr(_RANDOM_ID.sub(b"", value)))
     elif callable(value) and hasattr(value, "__qualname__"):
-        yield f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+        texts.append(f"{getattr(value, '__module__', '')}.{value.__qualname__}")
     else:
-        yield _ADDRESS.sub("", repr(value))
+        texts.append(_without_address(repr(value)))
+    above.discard(id(value))
+
+
+def _joined(value: object, above: set[int]) -> str:
+    texts: list[str] = []
+    _add_texts(value, texts, above)
+    return "".join(texts)
+
+
+def _without_address(text: str) -> str:
+    return _ADDRESS.sub("", text) if " at 0x" in text else text
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    """Of a dataclass, without those that differ between processes; None: it is none."""
+    if not is_dataclass(kind):
+        return None
+    return tuple(field.name for field in fields(kind) if field.name not in _LEFT_OUT)

@@ -108,7 +108,7 @@ class JobOpening:
     Attributes:
         job_id: the run.
         job_name: for people.
-        fingerprint: of the job graph: the worker's must be the same.
+        fingerprint: of the job graph: that which the worker compiles must have the same; None: it has inherited the job graph.
         max_parallelism: vertex → key groups, where they are those of the state that the job restores from.
         not_before_ms: processing time is not before this, epoch ms: the state that the job goes on from is of that time.
         storage: where snapshots are written and read; None: nowhere.
@@ -119,7 +119,7 @@ class JobOpening:
 
     job_id: str
     job_name: str
-    fingerprint: str
+    fingerprint: str | None
     max_parallelism: tuple[tuple[str, int], ...] = ()
     not_before_ms: int = 0
     storage: StorageDescriptor | None = None

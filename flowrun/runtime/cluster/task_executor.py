@@ -164,7 +164,8 @@ class TaskExecutor:
     def _host(self, opening: JobOpening, job_master: JobMasterGateway) -> _HostedJob:
         files = self._connection.gateway(JobFilesGateway, job_files_endpoint(opening.job_id))
         job_graph = _with_key_groups(self._graphs(opening, files.read_file), opening)
-        check_fingerprint(job_graph, opening.fingerprint)
+        if opening.fingerprint is not None:
+            check_fingerprint(job_graph, opening.fingerprint)
         self._clock.not_before(opening.not_before_ms)
         log_for_job(opening.job_id, opening.job_name)
         if opening.storage is None:

@@ -127,7 +127,7 @@ class WorkerCluster:
         opening = JobOpening(
             job_id,
             opened.job_graph.name,
-            fingerprint(opened.job_graph),
+            None if self._text is None else fingerprint(opened.job_graph),
             tuple((v.vertex_id, v.max_parallelism) for v in opened.job_graph.vertices),
             0 if restored is None else restored.metadata.completed_ms,
             StorageDescriptor(opened.storage.job_folder, opened.shares_files),

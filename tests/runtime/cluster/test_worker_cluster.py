@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from flowrun.errors import JobFailedError, RefusedError
+from flowrun.errors import JobFailedError
+from flowrun.graph.job_graph import JobGraph
 from flowrun.runners.compile import compile_pipeline
 from flowrun.runners.embedded import JobStateOptions, LocalJob, start_embedded
 from flowrun.runners.workers import choose_workers
 from flowrun.runtime.cluster.worker_cluster import WorkerCluster
+from flowrun.runtime.cluster_messages import JobText
 from flowrun.runtime.jobmaster.repeated_failures import SAME_FAILURES
 from flowrun.runtime.lifecycle import JobState
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, write_pipeline
@@ -23,15 +25,21 @@ from tests.runtime.cluster.thread_workers import ThreadWorkers
 
 @contextmanager
 def running(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, settings: str = "", rows: int = 20_000, rate: int = 1_000_000
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: str = "",
+    rows: int = 20_000,
+    rate: int = 1_000_000,
+    compiled_by_workers: JobGraph | None = None,
 ) -> Iterator[tuple[LocalJob, ThreadWorkers, WorkerCluster]]:
     monkeypatch.chdir(folder)
-    graph = compile_pipeline(write_pipeline(folder, settings, rows, rate)).job_graph
+    compiled = compile_pipeline(write_pipeline(folder, settings, rows, rate))
+    graph = compiled.job_graph
     numbers = choose_workers(graph, 2)
     assert numbers is not None
-    workers = ThreadWorkers(graph, numbers.workers, numbers.slots)
+    workers = ThreadWorkers(compiled_by_workers or graph, numbers.workers, numbers.slots)
     with (
-        WorkerCluster(workers) as cluster,
+        WorkerCluster(workers, JobText(compiled.text)) as cluster,
         start_embedded(graph, cluster=cluster, state=JobStateOptions(str(folder / "state"))) as job,
     ):
         yield job, workers, cluster
@@ -122,15 +130,10 @@ def test_a_worker_that_is_lost_is_told_of_and_replaced(tmp_path: Path, monkeypat
 def test_a_worker_that_compiled_something_else_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str
 ) -> None:
-    from flowrun.runtime.cluster import task_executor
-
-    def other(*_: object) -> None:
-        raise RefusedError("job 'counted' is compiled otherwise")
-
-    monkeypatch.setattr(task_executor, "check_fingerprint", other)
+    other = compile_pipeline(write_pipeline(tmp_path, settings, 10, 1_000_000)).job_graph
     with (
-        pytest.raises(JobFailedError, match="job 'counted' is compiled otherwise"),
-        running(tmp_path, monkeypatch, settings) as (job, _, _),
+        pytest.raises(JobFailedError, match=r"job 'counted' is compiled otherwise in this process.*'Source: rows"),
+        running(tmp_path, monkeypatch, settings, compiled_by_workers=other) as (job, _, _),
     ):
         job.wait(60_000)
     assert job.status().restarts == (SAME_FAILURES - 1 if settings else 0), "it would do the same again"

@@ -52,7 +52,7 @@ class Job:
         self.storage.before = dict.fromkeys(("begin", "finish"), self._touch_disk)
         metrics = MetricRegistry()
         workers = _WatchedWorkers(
-            self, JobOpening(job_id, job_graph.name, ""), cluster.manager, MetricReports(metrics, clock)
+            self, JobOpening(job_id, job_graph.name, None), cluster.manager, MetricReports(metrics, clock)
         )
         surroundings = JobSurroundings(
             clock,
