@@ -22,6 +22,11 @@ class ColumnsFunction(Protocol):
         """Columns that come out."""
         ...
 
+    @property
+    def never_fails(self) -> bool:
+        """Whether it can be computed over any rows, also such as a condition before it leaves out."""
+        ...
+
     def compile(self) -> ColumnsKernel:
         """The kernel; called once a subtask, in `open`."""
         ...

@@ -25,6 +25,7 @@ from flowrun.core.clock import Clock
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.selected_rows import SelectedRows
 from flowrun.errors import InternalError
 
 
@@ -329,6 +330,24 @@ class GivesOneRow(Protocol):
     @property
     def result_keys(self) -> tuple[int, ...]:
         """Positions of the key's columns in the results."""
+        ...
+
+
+@runtime_checkable
+class TakesSelections(Protocol):
+    """An output that takes rows as a filter has chosen them, and gathers them for those of its targets that need that."""
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Send rows to the main output."""
+        ...
+
+
+@runtime_checkable
+class ProcessesSelections(Protocol):
+    """An operator with one input that takes rows as a filter has chosen them; others are given the rows."""
+
+    def process_selected(self, selected: SelectedRows) -> None:
+        """As `process_batch`."""
         ...
 
 

@@ -121,6 +121,11 @@ class SelectColumns:
     positions: tuple[int, ...]
     schema: Schema
 
+    @property
+    def never_fails(self) -> bool:
+        """It only refers to columns."""
+        return True
+
     def compile(self) -> ColumnsKernel:
         """Zero-copy."""
         positions = list(self.positions)

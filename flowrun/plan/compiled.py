@@ -10,7 +10,7 @@ from flowrun.core.record import record
 from flowrun.core.schema import Schema
 from flowrun.core.types import TypeRoot
 from flowrun.plan.compiler import compile_columns, compile_value
-from flowrun.plan.expressions import Expression
+from flowrun.plan.expressions import ColumnRef, Expression, FieldAccess
 
 
 @record(slots=False)
@@ -35,6 +35,11 @@ class Projection:
         """By name of a column that the user gave none, its expression for people."""
         return {name: str(e) for name, e in zip(self.schema.names, self.expressions, strict=True) if "$" in name}
 
+    @property
+    def never_fails(self) -> bool:
+        """Whether all columns are columns of the input, or fields of them."""
+        return all(_is_reference(e) for e in self.expressions)
+
     def compile(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         """The kernel; raises `DataError` naming the row."""
         columns = compile_columns(self.expressions)
@@ -46,6 +51,12 @@ class Projection:
             return pa.RecordBatch.from_arrays(columns(batch), schema=schema)
 
         return kernel
+
+
+def _is_reference(expression: Expression) -> bool:
+    while isinstance(expression, FieldAccess):
+        expression = expression.operand
+    return isinstance(expression, ColumnRef)
 
 
 @record(slots=False)

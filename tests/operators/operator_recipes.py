@@ -48,6 +48,7 @@ class Computed:
 
     schema: Schema
     function: Callable[[pa.RecordBatch], dict[str, pa.Array]]
+    never_fails: bool = False
 
     def compile(self):
         return lambda batch: pa.RecordBatch.from_arrays(list(self.function(batch).values()), schema=self.schema.arrow)

@@ -37,14 +37,17 @@ class KeySample:
         self._next_ns = 0
         self._looks: deque[_Look] = deque(maxlen=LOOKS)
 
-    def look(self, rows: pa.RecordBatch) -> None:
-        """These rows are sent; now and then the keys of some of them are kept."""
+    def look(self, rows: pa.RecordBatch, positions: pa.Int64Array | None = None) -> None:
+        """These rows are sent, or those at `positions` alone; now and then the keys of some of them are kept."""
         now = self._clock.monotonic_ns()
-        if now < self._next_ns or not rows.num_rows:
+        sent = rows.num_rows if positions is None else len(positions)
+        if now < self._next_ns or not sent:
             return
         self._next_ns = now + EVERY_MS * 1_000_000
-        step = max(rows.num_rows // ROWS, 1)
-        chosen = pa.array(range(0, min(rows.num_rows, step * ROWS), step), pa.int32())
+        step = max(sent // ROWS, 1)
+        chosen = pa.array(range(0, min(sent, step * ROWS), step), pa.int64())
+        if positions is not None:
+            chosen = positions.take(chosen)
         # a copy: a slice would keep the whole batch
         self._looks.append(_Look(rows.select(list(self._columns)).take(chosen)))
 

@@ -7,7 +7,7 @@ between the rows go to all channels, each to its place between the rows of the c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowrun.core.elements import PassingWatermarks, RecordBatch, RowKind
+from flowrun.core.selected_rows import SelectedRows
 from flowrun.errors import DataError, InternalError
 from flowrun.graph.partitioner import (
     BroadcastPartitioner,
@@ -117,8 +118,15 @@ class KeyGroupSelector:
     def deal(self, batch: RecordBatch) -> Dealt:
         """The rows of each owner."""
         columns = [batch.columns.column(key) for key in self._keys]
-        targets = self._channel_of_group[key_groups(columns, self._max_parallelism)]
-        return split_by_target(batch, targets, self._channels)
+        return split_by_target(batch, self._targets(columns), self._channels)
+
+    def deal_selected(self, selected: SelectedRows) -> Dealt:
+        """The rows of each owner, which are gathered for it at once; of the other rows nothing is read but where they are."""
+        columns = [selected.batch.columns.column(key).take(selected.positions) for key in self._keys]
+        return split_selected(selected, self._targets(columns), self._channels)
+
+    def _targets(self, keys: Sequence[pa.Array]) -> Targets:
+        return self._channel_of_group[key_groups(keys, self._max_parallelism)]
 
 
 class CustomSelector:
@@ -200,24 +208,52 @@ def split_by_target(batch: RecordBatch, targets: Targets, channels: int) -> Deal
     """
     if batch.watermarks is not None:
         return _split_with_watermarks(batch, batch.watermarks, targets, channels)
+    only, order, ranges = _ranges(targets, channels)
+    if order is None:
+        return ((only, batch),)
+    return _gathered(batch, order, ranges, apart=batch.nbytes >= APART_BYTES)
+
+
+def split_selected(selected: SelectedRows, targets: Targets, channels: int) -> Dealt:
+    """As `split_by_target`, of rows that are not gathered yet; each of them is copied once.
+
+    Args:
+        selected: the rows.
+        targets: one channel for each of them.
+        channels: number of channels.
+    """
+    only, order, ranges = _ranges(targets, channels)
+    if order is None:
+        return ((only, selected.rows()),)
+    return _gathered(selected.batch, selected.positions.take(order), ranges, apart=selected.nbytes >= APART_BYTES)
+
+
+_Range: TypeAlias = tuple[int, int, int]
+"""A channel, where its rows begin in an order of rows, and how many they are."""
+
+
+def _ranges(targets: Targets, channels: int) -> tuple[int, pa.Array | None, Sequence[_Range]]:
+    """The channel that gets most rows; the rows in order of their channels, and the range of each, or no order if it gets all."""
     if channels <= FEW_CHANNELS:
         positions = [np.flatnonzero(targets == channel) for channel in range(channels)]
         counts = np.array([len(p) for p in positions])
-        if counts.max() < batch.num_rows:
-            order = pa.array(np.concatenate(positions))
     else:
-        counts = np.bincount(targets, minlength=channels)
-        if counts.max() < batch.num_rows:
-            # pyarrow's sort is stable, and a counting sort for narrow integers: a third of numpy's time.
-            order = pc.array_sort_indices(pa.array(targets))
-    if counts.max() == batch.num_rows:
-        return ((int(counts.argmax()), batch),)
+        positions, counts = [], np.bincount(targets, minlength=channels)
+    most = int(counts.argmax())
+    if counts[most] == len(targets):
+        return most, None, ()
+    # pyarrow's sort is stable, and a counting sort for narrow integers: a third of numpy's time.
+    order = pa.array(np.concatenate(positions)) if positions else pc.array_sort_indices(pa.array(targets))
     starts = np.cumsum(counts) - counts
-    used = [(int(c), int(starts[c]), int(counts[c])) for c in np.flatnonzero(counts)]
-    if batch.nbytes >= APART_BYTES:
-        return [(channel, batch.take(order.slice(start, count))) for channel, start, count in used]
-    sorted_rows = batch.take(order)
-    return [(channel, sorted_rows.slice(start, count)) for channel, start, count in used]
+    return most, order, [(int(c), int(starts[c]), int(counts[c])) for c in np.flatnonzero(counts)]
+
+
+def _gathered(batch: RecordBatch, order: pa.Array, ranges: Sequence[_Range], *, apart: bool) -> Dealt:
+    """The rows of each channel: gathered for each apart, or all at once."""
+    if apart:
+        return [(channel, batch.take(order.slice(start, count))) for channel, start, count in ranges]
+    rows = batch.take(order)
+    return [(channel, rows.slice(start, count)) for channel, start, count in ranges]
 
 
 def _split_with_watermarks(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from flowrun.api.metrics import Counter
 from flowrun.core.elements import LatencyMarker, RecordBatch, Watermark, WatermarkStatus
+from flowrun.core.selected_rows import SelectedRows
 from flowrun.runtime.network.key_sample import KeySample
 from flowrun.runtime.network.partition import ResultPartition
-from flowrun.runtime.network.selectors import BroadcastSelector, ChannelSelector
+from flowrun.runtime.network.selectors import BroadcastSelector, ChannelSelector, KeyGroupSelector
 from flowrun.runtime.row_samples import RowSample
 
 
@@ -30,6 +31,7 @@ class RecordWriter:
         rows: RowSample | None = None,
     ) -> None:
         self._selector = selector
+        self._by_key = selector if isinstance(selector, KeyGroupSelector) else None
         self._broadcasts = isinstance(selector, BroadcastSelector)
         self._records_out = records_out
         self._sample = sample
@@ -52,6 +54,18 @@ class RecordWriter:
             self.partition.broadcast(batch)
         else:
             self.partition.write(self._selector.deal(batch))
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Send rows that are not gathered yet: if they are dealt by key, they are gathered once, for each subtask apart."""
+        if self._by_key is None:
+            self.emit(selected.rows())
+            return
+        self._records_out.inc(selected.num_rows)
+        if self._sample is not None:
+            self._sample.look(selected.batch.columns, selected.positions)
+        if self._rows is not None and self._rows.is_on:
+            self._rows.look(selected.rows())
+        self.partition.write(self._by_key.deal_selected(selected))
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
         """Send an event to every channel."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from flowrun.api.operator import OutputTag, PassesWatermarks, StreamOperator
+from flowrun.api.operator import OutputTag, PassesWatermarks, ProcessesSelections, StreamOperator
 from flowrun.core.clock import Clock
 from flowrun.core.elements import (
     MAX_TIMESTAMP,
@@ -23,6 +23,8 @@ from flowrun.core.elements import (
     Watermark,
     WatermarkStatus,
 )
+from flowrun.core.provided import provides
+from flowrun.core.selected_rows import SelectedRows
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.watchdog.board import SubtaskActivity
 
@@ -34,6 +36,10 @@ class Target(Protocol):
 
     def emit(self, batch: RecordBatch) -> None:
         """Rows, at least one unless there are watermarks between them."""
+        ...
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Rows that are not gathered yet."""
         ...
 
     def emit_watermark(self, watermark: Watermark) -> None: ...
@@ -114,6 +120,21 @@ class ChainTarget:
                 self._operator.process_batch(batch)
             else:
                 process_with_watermarks(self._operator, self._news(batch), 0, exact=self._exact_watermarks)
+        except BaseException as error:
+            self._note_failure(self._position, error)
+            raise
+        self._activity.enter(self._emitter)
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Have the operator process rows that are not gathered yet, if it can."""
+        operator = self._operator
+        if not provides(operator, ProcessesSelections):
+            self.emit(selected.rows())
+            return
+        self._records_in.inc(selected.num_rows)
+        self._activity.enter(self._position)
+        try:
+            operator.process_selected(selected)
         except BaseException as error:
             self._note_failure(self._position, error)
             raise
@@ -210,12 +231,20 @@ class CopyingChainTarget(ChainTarget):
         """Have the operator process its own copy."""
         super().emit(copied(batch))
 
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Have the operator process its own copy."""
+        self.emit(selected.rows())
+
 
 class ChainWriter(Protocol):
     """What takes the rows that leave a chain: a `RecordWriter`, or whatever another engine puts in its place."""
 
     def emit(self, batch: RecordBatch) -> None:
         """Rows, at least one unless there are watermarks between them."""
+        ...
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Rows that are not gathered yet."""
         ...
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
@@ -231,6 +260,7 @@ class WriterTarget:
     def __init__(self, writer: ChainWriter, *, exact_watermarks: bool = False) -> None:
         self._writer = writer
         self._exact_watermarks = exact_watermarks
+        self.emit_selected = writer.emit_selected
         self.emit_latency_marker = writer.emit_latency_marker
 
     def emit(self, batch: RecordBatch) -> None:
@@ -287,6 +317,12 @@ class OperatorOutput:
             self._records_out.inc(rows)
             for target in self._main:
                 target.emit(batch)
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Send rows that are not gathered yet to every main target; those that need them gathered share them."""
+        self._records_out.inc(selected.num_rows)
+        for target in self._main:
+            target.emit_selected(selected)
 
     def emit_side(self, tag: OutputTag, batch: RecordBatch) -> None:
         """Send rows to the targets of a side output; they are dropped if there is none."""

@@ -20,6 +20,7 @@ from flowrun.core.elements import (
 )
 from flowrun.core.record import record
 from flowrun.core.schema import Schema
+from flowrun.core.selected_rows import SelectedRows
 from flowrun.graph.partitioner import ForwardPartitioner, Partitioner
 from flowrun.runtime.network.selectors import ChannelSelector, create_selector
 from flowrun.spark.hosted.folding import FoldedRows
@@ -93,6 +94,10 @@ class DestinationWriter:
             self._newest.add(batch.columns, _removes(batch))
         else:
             self._send(batch)
+
+    def emit_selected(self, selected: SelectedRows) -> None:
+        """Collect rows that are not gathered yet."""
+        self.emit(selected.rows())
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
         """Remember the last watermark."""
