@@ -6,7 +6,6 @@ measured once and are written down here.
 
 from __future__ import annotations
 
-import math
 import statistics
 import subprocess
 import sys
@@ -47,7 +46,7 @@ def _format(form: str) -> list[Figure]:
                 seconds <= theirs,
             )
         )
-    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    mean = statistics.geometric_mean(ratios)
     bar = BARS[form]
     figures.append(
         Figure(
