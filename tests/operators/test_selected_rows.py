@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -21,6 +22,8 @@ from flowrun.operators.factories import CalcFactory
 from flowrun.runtime.metrics import ScopedMetrics
 from flowrun.runtime.network.key_sample import KeySample
 from flowrun.runtime.network.selectors import APART_BYTES, KeyGroupSelector
+from flowrun.runtime.network.writer import RecordWriter
+from flowrun.runtime.row_samples import RowSample
 from flowrun.runtime.task.outputs import ChainTarget, CopyingChainTarget, OperatorOutput
 from flowrun.runtime.watchdog.board import private_activity
 from flowrun.testing import OperatorHarness
@@ -106,8 +109,9 @@ def test_the_next_operator_takes_a_selection_if_it_only_moves_columns(second: Ca
         (selected,) = output.selections
         assert selected.positions.to_pylist() == [0, 2]
         assert [row[-1] for row in rows_of(selected.rows().columns)] == ["p", "r"]
-    elif output.selections:  # its own: of the rows that it was given
-        assert [rows_of(s.rows().columns) for s in output.selections] == [[("r",)]]
+    else:  # its own selection, of the rows that it was given
+        (own,) = output.selections
+        assert (own.batch.num_rows, rows_of(own.rows().columns)) == (2, [("r",)])
 
 
 class Kept:
@@ -162,6 +166,26 @@ def _plain(dealt: Sequence[tuple[int, RecordBatch]]) -> list[object]:
         (channel, rows.columns.to_pylist(), rows.timestamps.to_pylist(), rows.row_kinds.to_pylist())  # type: ignore[union-attr]
         for channel, rows in dealt
     ]
+
+
+class Written:
+    """Stands for a result partition."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def write(self, dealt: Sequence[tuple[int, RecordBatch]]) -> None:
+        self.rows += sum(batch.num_rows for _, batch in dealt)
+
+
+def test_who_looks_at_an_exchange_sees_the_last_rows_that_were_sent() -> None:
+    sample, partition, sent = RowSample(ManualClock()), Written(), ScopedMetrics(("own",)).counter("numRecordsOut")
+    writer = RecordWriter(KeyGroupSelector((0,), 2, 128), partition, sent, None, sample)  # type: ignore[arg-type]
+    sample.begin(1000)
+    rows = RecordBatch(pa.record_batch({"k": list(range(40))}))
+    writer.emit_selected(SelectedRows(rows, pa.array(range(0, 40, 2), pa.int64())))
+    assert [orjson.loads(text)["k"] for text in sample.rows()] == list(range(20, 40, 2))
+    assert (partition.rows, sent.count) == (20, 20)
 
 
 def test_keys_are_sampled_of_rows_that_are_sent() -> None:

@@ -8,7 +8,7 @@ from flowrun.core.selected_rows import SelectedRows
 from flowrun.runtime.network.key_sample import KeySample
 from flowrun.runtime.network.partition import ResultPartition
 from flowrun.runtime.network.selectors import BroadcastSelector, ChannelSelector, KeyGroupSelector
-from flowrun.runtime.row_samples import RowSample
+from flowrun.runtime.row_samples import ROWS, RowSample
 
 
 class RecordWriter:
@@ -64,7 +64,7 @@ class RecordWriter:
         if self._sample is not None:
             self._sample.look(selected.batch.columns, selected.positions)
         if self._rows is not None and self._rows.is_on:
-            self._rows.look(selected.rows())
+            self._rows.look(selected.batch.take(selected.positions[-ROWS:]))  # the last ones are all that it keeps
         self.partition.write(self._by_key.deal_selected(selected))
 
     def broadcast_event(self, event: Watermark | WatermarkStatus) -> None:
