@@ -110,7 +110,10 @@ def test_batches_are_views_of_the_segment(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_smallest_segment_that_fits_is_taken() -> None:
     writer, reader = pair(8 * MB)
+    large = put(writer, content(1))
+    assert large is not None
     small = add_segment(writer, reader, MB)
+    writer.free(large.segment)
     place = put(writer, content(1))
     assert place is not None
     assert place.segment == small.number
@@ -130,6 +133,8 @@ def test_one_segment_is_announced_at_a_time_and_all_of_a_process_are_bounded() -
     assert announced is not None
     assert first.announce(MB) is None, "the first one is not answered"
     first.answered(announced.number, opened=reader.map(announced))
+    assert first.announce(MB) is None, "the first one is free"
+    assert put(first, content(1)) is not None
     assert first.announce(MB) is not None
     assert second.announce(2 * MB) is None
     assert second.announce(MB) is not None
@@ -138,6 +143,18 @@ def test_one_segment_is_announced_at_a_time_and_all_of_a_process_are_bounded() -
     first.close()
     third = SegmentWriter(budget)
     assert third.announce(2 * MB) is not None
+
+
+def test_only_the_first_of_many_payloads_that_the_reader_keeps_goes_through_the_socket() -> None:
+    writer, reader, kept = SegmentWriter(SegmentBudget()), SegmentReader(), []
+    for number in range(20):
+        kept.append(put(writer, content(number)))
+        announced = writer.announce(MB)  # as the sender does behind each payload
+        if announced is not None:
+            writer.answered(announced.number, opened=reader.map(announced))
+    assert [place is not None for place in kept] == [False] + [True] * 19
+    places = [place for place in kept if place is not None]
+    assert [reader.payload(place).to_pybytes() for place in places] == [content(number) for number in range(1, 20)]
 
 
 def test_who_cannot_map_a_segment_is_offered_no_other() -> None:
@@ -236,7 +253,7 @@ def _write(pipe: Connection, seed: int) -> None:
     for number in range(60):
         size = chance.randrange(shared_memory.SHORTEST_BYTES, 3 * MB)
         place = writer.put([content(number, size)], size)
-        announced = writer.announce(size) if place is None else None
+        announced = writer.announce(size)
         pipe.send((number, size, place, announced))
         opened, freed = pipe.recv()
         if announced is not None:

@@ -307,10 +307,9 @@ class PartitionSender:
             return None
         size = sum(len(piece) for piece in pieces)
         place = self._segments.put(pieces, size)
-        if place is None:
-            announced = self._segments.announce(size)  # for later ones
-            if announced is not None:
-                self._frames.write(FrameKind.SEGMENT, 0, [encode(announced, SegmentAnnounced)])
+        announced = self._segments.announce(size)
+        if announced is not None:
+            self._frames.write(FrameKind.SEGMENT, 0, [encode(announced, SegmentAnnounced)])
         return place
 
     def _refuse(self, channel: _Channel, error: Exception) -> None:

@@ -30,7 +30,7 @@ SHORTEST_BYTES = 256 << 10
 _SMALLEST_BYTES, _LARGEST_BYTES = 1 << 20, 32 << 20
 """Of a segment."""
 
-_MOST_SEGMENTS = 16
+_MOST_SEGMENTS = 64
 """Of one connection; beyond them payloads go through the socket."""
 
 _MOST_PIECES = 1024
@@ -156,10 +156,9 @@ class SegmentWriter:
         if not SHORTEST_BYTES <= size <= _LARGEST_BYTES:
             return None
         with self._lock:
-            fitting = [s for s in self._segments.values() if s.is_free and s.announced.size >= size]
-            if not fitting:
+            segment = self._free_segment(size)
+            if segment is None:
                 return None
-            segment = min(fitting, key=lambda s: s.announced.size)
             segment.is_free = False
         try:
             segment.write(pieces)
@@ -168,10 +167,15 @@ class SegmentWriter:
             return None
         return SharedPayload(segment.announced.number, size)
 
-    def announce(self, size: int) -> SegmentAnnounced | None:
-        """Make a segment for payloads like this one.
+    def _free_segment(self, size: int) -> _Segment | None:
+        """The smallest free one that holds so many bytes. The caller holds the lock."""
+        fitting = [s for s in self._segments.values() if s.is_free and s.announced.size >= size]
+        return min(fitting, key=lambda s: s.announced.size, default=None)
 
-        None if there are enough, if one is not answered yet, or if the system has no such memory.
+    def announce(self, size: int) -> SegmentAnnounced | None:
+        """Make a segment for the payload after this one, if no free one would hold it.
+
+        None if there is such a one, if there are enough, if one is not answered yet, or if the system has no such memory.
         """
         if not SHORTEST_BYTES <= size <= _LARGEST_BYTES:
             return None
@@ -179,7 +183,7 @@ class SegmentWriter:
         with self._lock:
             if self._closed or self._unopened is not None or len(self._segments) >= _MOST_SEGMENTS:
                 return None
-            if not self._budget.take(capacity):
+            if self._free_segment(size) is not None or not self._budget.take(capacity):
                 return None
             try:
                 segment = _Segment(len(self._segments) + 1, capacity)
