@@ -9,6 +9,7 @@ import click
 
 from flowrun.cli.cluster_arguments import SECRET_FILE, TLS, AddressType, cluster_credentials
 from flowrun.cli.logs import LogOptions, log_options, start_log
+from flowrun.errors import ClusterError
 
 if TYPE_CHECKING:
     from flowrun.runtime.rpc.address import Address
@@ -74,10 +75,16 @@ def taskmanager(
     from flowrun.runtime.cluster.task_manager import TaskManagerOptions, run_task_manager
     from flowrun.runtime.cluster.worker_process import WorkerOffer
     from flowrun.runtime.process import tune_process
-    from flowrun.runtime.rpc.address import TcpAddress
+    from flowrun.runtime.rpc.address import TcpAddress, listen
 
     if host in _ANY_HOST:
         raise click.BadParameter(f"'{host}' is every address; name one that others reach", param_hint="--host")
+    try:
+        listen(TcpAddress(host, 0))[0].close()
+    except ClusterError as error:
+        raise click.BadParameter(
+            f"{error.message}; name an address of this machine that others reach", param_hint="--host"
+        ) from None
     try:
         patience_s = parse_duration_ms(patience) / 1000
     except ValueError as error:

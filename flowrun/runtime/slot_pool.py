@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from flowrun.core.resources import ResourceProfile
 from flowrun.errors import InternalError, PipelineError
@@ -26,6 +27,10 @@ from flowrun.runtime.slot_messages import (
 from flowrun.runtime.worker_slots import HeldSlot, Placement, WorkerSlots, place, total_of
 
 _log = logging.getLogger(__name__)
+
+
+Expect: TypeAlias = Callable[[int | None, str], None]
+"""Is told how many slots there will be when all workers have come, and why there are no more; see `SlotPool.expect`."""
 
 
 class SlotPool:
@@ -50,6 +55,7 @@ class SlotPool:
         expected: int | None = 0,
     ) -> None:
         self._expected = expected
+        self._why = ""
         self._workers: dict[str, WorkerSlots] = {}
         self._queue: list[SlotRequestBulk] = []
         self._told: dict[str, SlotsPending] = {}
@@ -106,9 +112,12 @@ class SlotPool:
                 lost[held.job_id] = (*lost.get(held.job_id, ()), held.slot)
         return lost, [*self._refuse_hopeless(), *self._serve()]
 
-    def expect(self, slots: int | None) -> list[SlotAnswer]:
-        """So many slots will be there from now on when all workers have come that are being started."""
-        self._expected = slots
+    def expect(self, slots: int | None, why: str = "") -> list[SlotAnswer]:
+        """So many slots will be there from now on when all workers have come that are being started.
+
+        `why` says why there are no more, for who needs more: a clause; empty: nobody has asked for more.
+        """
+        self._expected, self._why = slots, why
         return [*self._refuse_hopeless(), *self._serve()]
 
     def request(self, bulk: SlotRequestBulk) -> list[SlotAnswer]:
@@ -205,6 +214,9 @@ class SlotPool:
             more = f", {lost} more are held by subtasks that did not end" if lost else ""
             reason = f"needs {_counted(needed)}, there are {present}{more}"
             hint = f"lower the parallelism or the number of slot sharing groups, or give the cluster {_counted(needed)}"
+            if self._why:
+                reason += f": {self._why}"
+                hint = "run the command again, or go on from the last checkpoint: flowrun resume --from-savepoint PATH"
             return SlotsRefused(bulk.job_id, bulk.number, reason, hint)
         if place(bulk.requests, [w.emptied() for w in self._workers.values()]) is None:
             return self._too_large(bulk)
@@ -304,10 +316,10 @@ class LocalSlots:
             self._tell(answers)
             return lost
 
-    def expect(self, slots: int | None) -> None:
+    def expect(self, slots: int | None, why: str = "") -> None:
         """So many slots will be there when all workers have come that are being started; see `SlotPool.expect`."""
         with self._lock:
-            self._tell(self._pool.expect(slots))
+            self._tell(self._pool.expect(slots, why))
 
     @property
     def workers(self) -> tuple[WorkerSlots, ...]:

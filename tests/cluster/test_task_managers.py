@@ -17,6 +17,16 @@ from tests.runtime.rpc.certificates import make_authority, make_identity, needs_
 Process = subprocess.Popen[str]
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "no.such.host.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_of_this_machine_is_refused_before_slots_are_offered(tmp_path: Path, host: str) -> None:
+    with started("taskmanager", "--jobmanager", f"127.0.0.1:{free_port()}", "--host", host, cwd=tmp_path) as manager:
+        _, said = manager.communicate(timeout=60)
+    assert manager.returncode == 2, said
+    assert "--host" in said
+    assert host in said
+    assert "Traceback" not in said
+
+
 def test_a_job_runs_on_task_managers_and_survives_them(tmp_path: Path) -> None:
     file = write_pipeline(tmp_path, CHECKPOINTS % "true", rows=30_000, rate=4_000)
     with cluster(tmp_path, file) as (run, managers):

@@ -93,6 +93,26 @@ def test_a_job_without_workers_ends_and_says_so(tmp_path: Path, lasting: int) ->
     assert f"needs 2 slots, there are {lasting // 2}" in said
 
 
+def test_a_job_whose_workers_can_be_started_no_more_ends_says_why_and_goes_on_with_resume(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path, CHECKPOINTS % "false")
+    with started("run", file, "--workers", 2, cwd=tmp_path) as run:
+        workers_of(run)
+        wait_for(lambda: newest(tmp_path), run)
+        (fork_server,) = filter(children, children(run.pid))
+        kill(fork_server)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 1, said
+    assert "the process that forks workers was ended from outside, so none can be started any more" in said
+    assert "flowrun resume --from-savepoint" in said
+    assert "lower the parallelism" not in said
+    with started(
+        "resume", "--from-savepoint", checkpoints(tmp_path / "state")[-1], "--workers", 2, cwd=tmp_path
+    ) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 0, said
+    check_counts(tmp_path)
+
+
 def test_without_checkpoints_the_job_ends_and_says_which_worker_died_and_how(tmp_path: Path) -> None:
     with started("run", write_pipeline(tmp_path), "--workers", 2, cwd=tmp_path) as run:
         first, *others = workers_of(run)

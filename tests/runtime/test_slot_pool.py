@@ -147,6 +147,8 @@ def test_a_job_whose_slots_were_lost_is_refused_when_nothing_more_will_come() ->
     assert shown(pool.expect(0)) == ["a never: needs 2 slots, there are 1"]
     assert pool.waiting == ()
     assert shown(pool.request(replace(again, number=3))) == ["a never: needs 2 slots, there are 1"]
+    pool.expect(0, "Spark is gone")
+    assert shown(pool.request(replace(again, number=4))) == ["a never: needs 2 slots, there are 1: Spark is gone"]
     assert shown(pool.request(bulk("b", 1))) == ["b has 0"]
 
 

@@ -41,6 +41,7 @@ from flowrun.runtime.rpc.link import Credentials, Link
 from flowrun.runtime.rpc.methods import prepare_protocol
 from flowrun.runtime.rpc.secret import secret_of_text, text_of_new_secret
 from flowrun.runtime.rpc.server import Server
+from flowrun.runtime.slot_pool import Expect
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.runtime.watchdog.memory import MemoryKills
@@ -125,11 +126,9 @@ class LocalWorkers:
         self._memory_kills = MemoryKills()
         self._closing = False
         self._server: Server | None = None
-        self._expect: Callable[[int | None], None] = lambda _: None
+        self._expect: Expect = lambda _slots, _why: None
 
-    def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
-    ) -> None:
+    def start(self, accept: Callable[[RpcConnection], None], expect: Expect, timers: TimerThread) -> None:
         """Start all workers.
 
         Args:
@@ -150,7 +149,7 @@ class LocalWorkers:
             self._address, own, self._credentials, {Purpose.CONTROL: on_link}, roles=frozenset({ROLE})
         )
         self._forks.listen(self._hear)
-        expect(self.numbers.workers * self.numbers.slots)
+        expect(self.numbers.workers * self.numbers.slots, "")
         for _ in range(self.numbers.workers):
             self._spawn()
 
@@ -164,7 +163,7 @@ class LocalWorkers:
         each = -(-slots // self.numbers.workers)
         self.numbers = replace(self.numbers, slots=each)
         if self._failed_starts < MOST_FAILED_STARTS:
-            self._expect(self.numbers.workers * each)
+            self._expect(self.numbers.workers * each, "")
         return each
 
     def why_closed(self, name: str, reason: str) -> str:
@@ -220,12 +219,9 @@ class LocalWorkers:
                 self._failed_starts += 1
             gives_up = self._failed_starts >= MOST_FAILED_STARTS
         if gives_up:
-            _log.error(
-                "%d workers in a row died before they had connected (the last one %s): no other is started",
-                MOST_FAILED_STARTS,
-                event,
-            )
-            self._expect(0)
+            why = f"{MOST_FAILED_STARTS} workers in a row died before they had connected (the last one {event})"
+            _log.error("%s: no other is started", why)
+            self._expect(0, why)
             return
         try:
             self._spawn()
@@ -243,7 +239,7 @@ class LocalWorkers:
             for name in self._started:
                 self._ended.setdefault(name, "was ended with the process that had forked it")
             self._changed.notify_all()
-        self._expect(0)
+        self._expect(0, "the process that forks workers was ended from outside, so none can be started any more")
 
 
 def _prepare(job_graph: JobGraph) -> None:

@@ -12,6 +12,7 @@ from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction, Purpose
 from flowrun.runtime.rpc.link import Credentials, Link
 from flowrun.runtime.rpc.server import Server
+from flowrun.runtime.slot_pool import Expect
 from flowrun.runtime.timers import TimerThread
 
 
@@ -30,9 +31,7 @@ class RemoteWorkers:
         self._listening = listening
         self._server: Server | None = None
 
-    def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
-    ) -> None:
+    def start(self, accept: Callable[[RpcConnection], None], expect: Expect, timers: TimerThread) -> None:
         """Let task managers come.
 
         Args:
@@ -48,7 +47,7 @@ class RemoteWorkers:
             take_on(link, accept, timers)
 
         own = Introduction("jobmanager", f"{os.getpid()}")
-        expect(None)
+        expect(None, "")
         self._server = Server(
             self._address, own, self._credentials, {Purpose.CONTROL: on_link}, roles=frozenset({ROLE})
         )

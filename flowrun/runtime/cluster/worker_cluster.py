@@ -23,6 +23,7 @@ from flowrun.runtime.local_cluster import JobSurroundings, start_job
 from flowrun.runtime.metric_reports import MetricReports
 from flowrun.runtime.metrics import MetricRegistry
 from flowrun.runtime.rpc.connection import RpcConnection
+from flowrun.runtime.slot_pool import Expect
 from flowrun.runtime.timers import TimerThread
 from flowrun.runtime.watchdog.job_board import JobBoard
 from flowrun.state.storage.descriptor import StorageDescriptor
@@ -36,9 +37,7 @@ class Workers(Protocol):
         """Whether workers say how many slots they have; else this process does."""
         ...
 
-    def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
-    ) -> None:
+    def start(self, accept: Callable[[RpcConnection], None], expect: Expect, timers: TimerThread) -> None:
         """Start all of them, or let them come."""
         ...
 

@@ -24,6 +24,7 @@ from flowrun.runtime.cluster.remote_workers import RemoteWorkers
 from flowrun.runtime.rpc.address import Address, TcpAddress
 from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.link import Credentials
+from flowrun.runtime.slot_pool import Expect
 from flowrun.runtime.timers import TimerThread
 from flowrun.spark.failures import job_failure
 from flowrun.spark.streams.hosting import hosting, number_of
@@ -100,13 +101,11 @@ class SparkWorkers:
         self._all_came = False
         self._given_up = 0
         self._closing = threading.Event()
-        self._expect: Callable[[int | None], None] = lambda _: None
+        self._expect: Expect = lambda _slots, _why: None
         self._threads: dict[str, threading.Thread] = {}
         """Tag → the thread that submits the jobs with it."""
 
-    def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int | None], None], timers: TimerThread
-    ) -> None:
+    def start(self, accept: Callable[[RpcConnection], None], expect: Expect, timers: TimerThread) -> None:
         """Have Spark start all task executors, and wait until they are there.
 
         Raises:
@@ -119,8 +118,8 @@ class SparkWorkers:
             self._welcome(connection)
             accept(connection)
 
-        self._remote.start(take, lambda _: None, timers)
-        expect(self._numbers.workers * self._numbers.slots)
+        self._remote.start(take, lambda _slots, _why: None, timers)
+        expect(self._numbers.workers * self._numbers.slots, "")
         self._begin_all()
         self._wait_for_all()
 
@@ -134,7 +133,7 @@ class SparkWorkers:
         workers = max(self._numbers.workers, min(slots, self._hosting.most or 0))
         each = -(-slots // workers)
         self._numbers = replace(self._numbers, workers=workers, slots=each)
-        self._expect((workers - self._given_up) * each)
+        self._expect((workers - self._given_up) * each, "")
         self._begin_all()
         return each
 
@@ -293,8 +292,9 @@ class SparkWorkers:
         with self._changed:
             self._given_up += 1
             left = self._numbers.workers - self._given_up
-        _log.error("%s: it was started %d times in vain, and is not any more", reason, MOST_FAILED_STARTS)
-        self._expect(left * self._numbers.slots)
+        why = f"{reason}: it was started {MOST_FAILED_STARTS} times in vain, and is not any more"
+        _log.error("%s", why)
+        self._expect(left * self._numbers.slots, why)
 
 
 def _failure(error: Exception, where: str) -> FlowrunError:

@@ -26,6 +26,7 @@ from flowrun.runtime.rpc.connection import RpcConnection
 from flowrun.runtime.rpc.handshake import Introduction
 from flowrun.runtime.rpc.link import Credentials, link_of_pair
 from flowrun.runtime.rpc.secret import SharedSecret
+from flowrun.runtime.slot_pool import Expect
 from flowrun.runtime.timers import TimerThread
 
 CREDENTIALS = Credentials(SharedSecret(b"of the workers of one test"))
@@ -97,11 +98,9 @@ class ThreadWorkers:
         self.accepts = False
         self._accept: Callable[[RpcConnection], None] = lambda _: None
 
-    def start(
-        self, accept: Callable[[RpcConnection], None], expect: Callable[[int], None], timers: TimerThread
-    ) -> None:
+    def start(self, accept: Callable[[RpcConnection], None], expect: Expect, timers: TimerThread) -> None:
         self._accept, self.accepts = accept, True
-        expect(self._number * self._slots)
+        expect(self._number * self._slots, "")
         for _ in range(self._number):
             self.add()
 

@@ -190,14 +190,16 @@ def test_one_that_cannot_be_started_again_is_given_up(monkeypatch: pytest.Monkey
         return list(function(iter([])))
 
     spark = ThreadSpark(until_gone)
-    expected: list[int | None] = []
+    expected: list[tuple[int | None, str]] = []
     made = workers(spark)
     with WorkerCluster(made) as started:
-        monkeypatch.setattr(made, "_expect", expected.append)
+        monkeypatch.setattr(made, "_expect", lambda slots, why: expected.append((slots, why)))
         (only,) = wait_for_workers(started, lambda all_: len(all_) == 1)
         gone.set()
         os.kill(only.registration.pid, signal.SIGKILL)
-        wait_for_workers(started, lambda _: expected == [0])
+        wait_for_workers(started, lambda _: bool(expected))
+    ((slots, why),) = expected
+    assert (slots, "it was started 5 times in vain" in why) == (0, True)
     assert spark.submitted == 1 + spark_workers.MOST_FAILED_STARTS
 
 
