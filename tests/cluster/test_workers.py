@@ -19,6 +19,7 @@ import pytest
 
 from tests.cluster.worker_jobs import CHECKPOINTS, check_counts, children, is_alive, kill, workers_of, write_pipeline
 from tests.end_to_end.processes import begun, checkpoints, newest, started, wait_for
+from tests.end_to_end.running import json_rows
 from tests.slices import everyday
 
 
@@ -282,3 +283,38 @@ def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path, monkeypat
         _, said = run.communicate(timeout=60)
     assert run.returncode == 0, said
     check_counts(tmp_path, 1000)
+
+
+def test_what_is_late_does_not_depend_on_how_soon_workers_hear_of_each_other(tmp_path: Path) -> None:
+    """One file is read by one subtask; the end of the other one comes from the other worker, after the first rows if nobody waits."""
+    seconds = (5, 35, 7, 8, 55, 6, 1, 2, 59, 57)
+    rows = [{"k": "abc"[i % 3], "ts": f"2024-01-01 00:00:{second:02}"} for i, second in enumerate(seconds)]
+    (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "windows.yaml").write_text(
+        "name: windows\n"
+        "settings: {batch_rows: 1}\n"
+        "sources:\n"
+        "  rows: {connector: filesystem, path: rows.json, format: json, schema: {k: STRING, ts: TIMESTAMP(3)}, watermark: {column: ts}}\n"
+        "steps:\n"
+        "  counted: {from: rows, key_by: [k], window: {type: tumbling, size: 10s}, aggregate: [COUNT(*) AS n]}\n"
+        "sinks:\n"
+        "  out: {from: counted, connector: filesystem, path: out, format: json}\n"
+    )
+    (tmp_path / "program.py").write_text(
+        "import time\n"
+        "from flowrun.runtime.network.remote.sender import PartitionSender\n"
+        "from flowrun.cli.main import entry\n"
+        "send = PartitionSender.send_next\n"
+        "PartitionSender.send_next = lambda self: (time.sleep(0.3), send(self))[1]\n"
+        "entry()\n"
+    )
+    found = []
+    for parallelism, workers in ((1, 0), (2, 2)):
+        arguments = ["program.py", "run", "windows.yaml", "--parallelism", str(parallelism), "--workers", str(workers)]
+        with begun(arguments, cwd=tmp_path) as run:
+            _, said = run.communicate(timeout=60)
+        assert run.returncode == 0, said
+        found.append(sorted(json.dumps(row) for row in json_rows(tmp_path / "out")))
+        shutil.rmtree(tmp_path / "out")
+    assert found[0] == found[1]
+    assert len(found[0]) == 5

@@ -61,6 +61,9 @@ class Numbers:
         self.splits += self.found
         self.found.clear()
 
+    def add_splits_back(self, splits: Sequence[Split]) -> None:
+        self.splits.extendleft(int(str(split.position["n"])) for split in reversed(splits))
+
     def close(self) -> None:
         self.log.append("close")
         if self.fail == "close":

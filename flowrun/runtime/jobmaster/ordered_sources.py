@@ -1,7 +1,7 @@
-"""Bounded sources whose watermarks count between rows: which subtasks must have ended before the others begin to read. Pure.
+"""Bounded sources: which subtasks must have ended before the others begin to read. Pure.
 
 A subtask of such a source that gets no split holds event time back until whoever reads it knows of its end; so does a subtask that reads
-from none but those. How long that takes must not decide between which rows timers fire.
+from none but those. How long that takes must not decide which rows are late, or between which rows timers fire.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from flowrun.api.source import Boundedness
-from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertex, ExecutionVertexId
+from flowrun.graph.execution_graph import ExecutionGraph, ExecutionVertexId
 from flowrun.graph.job_graph import ResultType
 from flowrun.runtime.jobmaster.regions import regions
 
@@ -18,8 +18,9 @@ class OrderedSources:
     """The sources of a job that begin in order.
 
     Attributes:
-        vertices: those with bounded sources whose watermarks count between rows, all of whose subtasks run at the same time. Subtasks of
-            several pipelined regions may run one after the other; nothing behind them reads from two of them, either.
+        vertices: those with bounded sources, all of whose subtasks run at the same time. Subtasks of several pipelined regions may run
+            one after the other; nothing behind them reads from two of them, either. None in batch mode, where event time stands
+            still until the end.
     """
 
     def __init__(self, graph: ExecutionGraph) -> None:
@@ -29,9 +30,9 @@ class OrderedSources:
             for vertex in graph.job_graph.vertices
             for operator in vertex.operators
             if operator.source is not None
-            and operator.exact_watermarks
             and operator.source.boundedness is Boundedness.BOUNDED
             and vertex.parallelism > 1
+            and not graph.job_graph.settings.batch_mode
         }
         spread = {
             v: sum(any(m.vertex_id == v for m in r.vertices) for r in (regions(graph) if found else ())) for v in found
@@ -43,8 +44,6 @@ class OrderedSources:
         reached = {source: {source} for source in unneeded}
         ending = set(unneeded)
         for vertex in self._graph.all_vertices():
-            if not _passes_exact_watermarks(vertex):
-                continue
             producers = {channel.producer for gate in vertex.gates for channel in gate.channels}
             if producers and producers <= ending and all(g.type is ResultType.PIPELINED for g in vertex.gates):
                 ending.add(vertex.id)
@@ -52,7 +51,3 @@ class OrderedSources:
                     if members & producers:
                         members.add(vertex.id)
         return reached
-
-
-def _passes_exact_watermarks(vertex: ExecutionVertex) -> bool:
-    return any(operator.exact_watermarks for operator in vertex.job_vertex.operators)

@@ -130,6 +130,10 @@ class BlockingSubpartition:
         """Nothing is shown before the end."""
         return False
 
+    def listen_for_release(self, listener: Callable[[], None]) -> bool:
+        """Nobody is waited for."""
+        return False
+
     @property
     def finished_file(self) -> SubpartitionPath | None:
         """Where the rows are; None while they are written."""

@@ -162,7 +162,13 @@ class NetworkEnvironment:
             self._create_channel(described, locations.get(described.partition), own)
             for described, own in zip(gate.channels, credit.channels, strict=True)
         ]
-        return SingleInputGate(channels, batch_rows, credit.release, watermarks_may_wait=gate.watermarks_may_wait)
+        return SingleInputGate(
+            channels,
+            batch_rows,
+            credit.release,
+            watermarks_may_wait=gate.watermarks_may_wait,
+            releases_ended=gate.type is ResultType.PIPELINED,
+        )
 
     def _create_channel(
         self, channel: Channel, location: PartitionLocation | None, credit: ChannelCredit

@@ -98,6 +98,7 @@ class SingleInputGate:
         batch_rows: wanted at once.
         free_credit: gives the slots of the gate back, at its release; called perhaps several times.
         watermarks_may_wait: see `flowrun.graph.execution_graph.InputGate`.
+        releases_ended: let go of a channel once its end is given, which its producer may wait for; what blocks may be read again.
     """
 
     def __init__(
@@ -107,11 +108,13 @@ class SingleInputGate:
         free_credit: Callable[[], None] = lambda: None,
         *,
         watermarks_may_wait: bool = False,
+        releases_ended: bool = False,
     ) -> None:
         self._channels = tuple(channels)
         self._free_credit = free_credit
         self._batch_rows = batch_rows
         self._watermarks_may_wait = watermarks_may_wait
+        self._releases_ended = releases_ended
         self._lock = threading.Lock()
         self._ready: deque[int] = deque()
         self._is_ready = [False] * len(self._channels)
@@ -265,6 +268,8 @@ class SingleInputGate:
     def _given(self, element: G) -> G:
         if isinstance(element, GateEvent) and isinstance(element.event, EndOfInput):
             self._ended += 1
+            if self._releases_ended:
+                self._channels[element.channel].release()
         return element
 
     def _enqueue(self, index: int) -> None:

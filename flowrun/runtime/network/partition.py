@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from threading import Lock
 
 from flowrun.api.metrics import Counter
 from flowrun.core.clock import Clock
@@ -24,7 +25,7 @@ from flowrun.runtime.network.buffer_pool import (
 )
 from flowrun.runtime.network.cutting import rows_within
 from flowrun.runtime.network.subpartition import InFlightElement, Subpartition, SubpartitionView
-from flowrun.runtime.timers import TimerThread
+from flowrun.runtime.timers import Timer, TimerThread
 
 WORTH_A_WAKE_UP_ROWS = 1024
 """Vectorised kernels lose below about a thousand rows (docs/architecture.md, Performance). Fewer rows wait for more, up to the buffer
@@ -96,6 +97,7 @@ class ResultPartition:
         self._watermarks_linger = watermarks_may_wait and buffer_timeout_ms >= 0
         self._demand = 1
         self._cancelled = False
+        self._has_rows = False
         self._shares_slots = all(s.holds_slots for s in self.subpartitions)
         self._shared: SharedSlots | None = None
         self._shared_spare = 0
@@ -213,6 +215,22 @@ class ResultPartition:
             subpartition.finish()
         self.pool.close()
 
+    def call_when_read(self, listener: Callable[[], None], within_ms: int) -> None:
+        """Call `listener` once, from any thread, perhaps at once.
+
+        If it has ended without a row, that is when all who read know of the end, or `within_ms` later; else now: whoever has rows
+        knows of the subtask.
+        """
+        if self._has_rows:
+            listener()
+            return
+        countdown = _Countdown(len(self.subpartitions) + 1, listener)
+        for subpartition in self.subpartitions:
+            if not subpartition.listen_for_release(countdown.one_done):
+                countdown.one_done()
+        countdown.end_after(within_ms, self._timers)
+        countdown.one_done()
+
     def create_view(
         self, subpartition: int, listener: Callable[[], None], urgent: Callable[[], None] | None = None
     ) -> SubpartitionView:
@@ -237,6 +255,7 @@ class ResultPartition:
         self.pool.close()
 
     def _wrote(self, demand: int, nbytes: int) -> None:
+        self._has_rows = True
         forgotten = self._demand >> _DEMAND_DECAY
         self._demand = min(max(demand, self._demand - forgotten), self.pool.limit)
         if self._bytes_out is not None:
@@ -315,3 +334,35 @@ class ResultPartition:
         self._flush_due[channel] = False
         self._last_flush_ns[channel] = self._clock.monotonic_ns()
         self.subpartitions[channel].flush()
+
+
+class _Countdown:
+    """Calls `listener` once, when `count` are done or it is ended. Thread-safe."""
+
+    def __init__(self, count: int, listener: Callable[[], None]) -> None:
+        self._left = count
+        self._listener = listener
+        self._timer: Timer | None = None
+        self._lock = Lock()
+
+    def end_after(self, delay_ms: int, timers: TimerThread) -> None:
+        """End it then; to be called before the last one is done."""
+        self._timer = timers.after(delay_ms, self._end)
+
+    def one_done(self) -> None:
+        with self._lock:
+            self._left -= 1
+            is_over = self._left == 0
+        if is_over:
+            self._tell()
+
+    def _end(self) -> None:
+        with self._lock:
+            was_over, self._left = self._left <= 0, 0
+        if not was_over:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._listener()

@@ -62,6 +62,7 @@ class PipelinedSubpartition:
         self._bytes = 0
         self._sequence = 0
         self._released = False
+        self._on_release: Callable[[], None] = _nothing
         self._urgent: Callable[[], None] | None = None
         self._unsettled: dict[int, Settled] = {}
         """By checkpoint: whom to tell what becomes of a queued barrier that may overtake."""
@@ -232,6 +233,7 @@ class PipelinedSubpartition:
         """Drop everything and recycle its slots."""
         with self._lock:
             self._released = True
+            tell, self._on_release = self._on_release, _nothing
             dropped = [q for q in self._queue if isinstance(q, _Queued)]
             self._queue.clear()
             self._hidden = self._hidden_rows = self._bytes = 0
@@ -242,6 +244,14 @@ class PipelinedSubpartition:
                 queued.shared.release()
         for checkpoint_id in unsettled:
             self._settle_in_place(checkpoint_id)
+        tell()
+
+    def listen_for_release(self, listener: Callable[[], None]) -> bool:
+        """See `Subpartition.listen_for_release`."""
+        with self._lock:
+            if not self._released:
+                self._on_release = listener
+            return not self._released
 
     def _take(self, max_rows: int, most_bytes: int) -> tuple[list[_Queued], int, int, list[SharedSlots]]:
         """Remove batches from the beginning of the queue, which has one there; one that is larger than `most_bytes` is cut.
@@ -384,3 +394,7 @@ class PipelinedView:
     def release(self) -> None:
         """Drop what is left; later writes are dropped too."""
         self._subpartition.release()
+
+
+def _nothing() -> None:
+    pass

@@ -143,3 +143,10 @@ class Subpartition(Protocol):
     def release(self) -> None:
         """Drop everything. Any thread; idempotent."""
         ...
+
+    def listen_for_release(self, listener: Callable[[], None]) -> bool:
+        """Call `listener` once, from any thread, when the one who reads has let go, as it does behind the end.
+
+        False if it has, or if nobody is waited for: what blocks is read when its producer has ended.
+        """
+        ...

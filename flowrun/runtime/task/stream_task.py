@@ -57,6 +57,9 @@ from flowrun.runtime.watchdog.board import SubtaskActivity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage
 
+END_READ_WITHIN_MS = 10_000
+"""So long a subtask that had no rows waits for its readers to know of its end. One that selects another input reads it later."""
+
 
 class Step(Enum):
     """What follows a step of a subtask."""
@@ -148,6 +151,8 @@ class StreamTask:
         self._was_finished = deployment.restored is not None and deployment.restored.finished
         self._ended = False
         self._has_read_all = False
+        self._unread = 0
+        """Partitions whose end is not known to all who read them."""
         self._input: TaskInput | None = None
         self._log_context = LogContext(
             deployment.job_id,
@@ -396,7 +401,26 @@ class StreamTask:
     def _wait_for_snapshots(self) -> Step:
         """What was acknowledged must be known before the end is: the coordinator would take the checkpoint to need nothing of this task."""
         self._run_letters()
-        return self._end(None) if self._checkpoints.is_idle else Step.WAIT
+        if not self._checkpoints.is_idle:
+            return Step.WAIT
+        if self.deployment.restored is not None:  # who reads may have ended before, and read nothing
+            return self._end(None)
+        self._unread = len(self._partitions)
+        for partition in self._partitions:
+            partition.call_when_read(self._put_note_of_read, END_READ_WITHIN_MS)
+        self._do_next = self._wait_for_readers
+        return Step.MORE
+
+    def _put_note_of_read(self) -> None:
+        self._mailbox.put(self._note_read)
+
+    def _note_read(self) -> None:
+        self._unread -= 1
+
+    def _wait_for_readers(self) -> Step:
+        """Who reads must know that a subtask without rows has ended before others begin: until then it holds event time back."""
+        self._run_letters()
+        return Step.WAIT if self._unread else self._end(None)
 
     def _end(self, failure: BaseException | None) -> Step:
         problems = self._clean_up(release_partitions=failure is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,44 @@ def test_events_keep_their_place(make: Callable[..., Bench]) -> None:
     bench.partition.write([(0, rows([3]))])
     bench.partition.finish()
     assert drain(bench.views[0]) == [[(1, 0)], Watermark(5), [(2, 0), (3, 0)], END_OF_INPUT]
+
+
+def test_that_it_ended_without_rows_is_known_when_all_readers_have_let_go(make: Callable[..., Bench]) -> None:
+    bench, told = make(channels=2), threading.Event()
+    bench.partition.broadcast_event(Watermark(5))
+    bench.partition.finish()
+    bench.partition.call_when_read(told.set, 60_000)
+    bench.views[0].release()
+    bench.views[0].release()
+    assert not told.is_set()
+    bench.views[1].release()
+    assert told.is_set()
+    late = threading.Event()
+    bench.partition.call_when_read(late.set, 60_000)
+    assert late.is_set(), "they have let go before"
+
+
+def test_readers_that_do_not_let_go_are_waited_for_no_longer_than_said(
+    make: Callable[..., Bench], clock: ManualClock, timers: TimerThread
+) -> None:
+    bench, told = make(channels=2), threading.Event()
+    bench.partition.finish()
+    bench.partition.call_when_read(told.set, 500)
+    bench.views[0].release()
+    clock.advance(499)
+    wait_until(timers)
+    assert not told.is_set()
+    clock.advance(1)
+    assert told.wait(10)
+    bench.views[1].release()
+
+
+def test_who_has_rows_knows_of_the_subtask(make: Callable[..., Bench]) -> None:
+    bench, told = make(), threading.Event()
+    bench.partition.write([(0, rows([1]))])
+    bench.partition.finish()
+    bench.partition.call_when_read(told.set, 60_000)
+    assert told.is_set()
 
 
 Settled = list[tuple[int, list[object]]]
@@ -465,8 +504,6 @@ def test_a_blocking_subpartition_is_spilled_and_can_be_read_again(tmp_path: Path
 
 def wait_until(timers: TimerThread) -> None:
     """Return once everything that is due has run: a timer set now runs after it."""
-    import threading
-
     ran = threading.Event()
     timers.after(0, ran.set)
     assert ran.wait(10)
