@@ -15,6 +15,7 @@ from flowrun.graph.transformation import (
     TwoInputTransformation,
     UnionTransformation,
 )
+from flowrun.operators.aggregation.keys import KeyCodec
 from flowrun.plan.nodes import NodeHints, PlanNode
 
 Made = TypeVar("Made", bound=PhysicalTransformation)
@@ -30,9 +31,15 @@ def with_hints(transformation: Made, hints: NodeHints, *, alone: bool = False) -
 
 
 def by_key(source: Transformation, keys: tuple[int, ...], name: str) -> Transformation:
-    """The rows of `source` shuffled by the columns at `keys`; without keys as they are."""
+    """The rows of `source` shuffled by the columns at `keys`; without keys as they are.
+
+    Raises:
+        DataError: a column's type cannot be a key.
+    """
     if not keys:
         return source
+    fields = [source.schema.fields[key] for key in keys]
+    KeyCodec.of([(field.name, field.type) for field in fields])
     partitioner = KeyGroupPartitioner(keys)
     return PartitionTransformation(name=f"{name} (by key)", schema=source.schema, input=source, partitioner=partitioner)
 

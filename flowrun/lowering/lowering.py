@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from flowrun.api.operator import OutputTag
 from flowrun.api.source import Boundedness, Source
-from flowrun.errors import Location
+from flowrun.errors import DataError, Location, PipelineError
 from flowrun.graph.transformation import (
     OneInputTransformation,
     PhysicalTransformation,
@@ -40,7 +40,8 @@ def lower(plan: nodes.Plan, given: Mapping[int, Source] | None = None) -> tuple[
         given: sources by `id` of their scan, for scans that no connector reads; of all others the connectors make them.
 
     Raises:
-        PipelineError: a table's options do not fit after all; names the source or sink.
+        PipelineError: a table's options do not fit after all (names the source or sink), or rows are to be grouped or matched by columns
+            that have no order and no hash, as maps (names the column).
         UnsupportedPlanError: no operator can do what a node asks for; names the node and the nearest thing that works.
     """
     prepared = prepare_window_inputs(plan)
@@ -50,7 +51,10 @@ def lower(plan: nodes.Plan, given: Mapping[int, Source] | None = None) -> tuple[
     modes = changelog_modes(prepared, sources)
     lowering = _Lowering(plan.settings, sources, unbounded, modes)
     for node in nodes.walk_plan(prepared):
-        lowering.add(node)
+        try:
+            lowering.add(node)
+        except DataError as error:  # a type that no operator can compare
+            raise PipelineError.of(error.message, error.hint, node.hints.location) from error
         _tell_place(lowering.of(node), node.hints.location, {id(lowering.of(i)) for i in node.inputs})
     return tuple(lowering.of(sink) for sink in prepared.sinks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from flowrun.core.record import record
@@ -115,6 +116,10 @@ class QueryScope(Scope):
         here = any(name in s.names for s in self.relation.sources) or any(n == name for n, _ in self._before_columns)
         return here or (self.outer is not None and self.outer.scope.knows(name))
 
+    def has_table(self, alias: str) -> bool:
+        """Whether a table has this alias, here or around."""
+        return self.relation.source(alias) is not None or (self.outer is not None and self.outer.scope.has_table(alias))
+
     def resolve(self, parts: tuple[str, ...]) -> Expression:
         """The expression of a dotted name: [table.]column[.field …].
 
@@ -127,6 +132,9 @@ class QueryScope(Scope):
         source = self.relation.source(parts[0]) if len(parts) > 1 else None
         if source is not None and (found := self._of_source(source, parts[1])) is not None:
             return access_fields(found, parts[2:], 2)
+        if len(parts) > 1 and source is None and self.outer is not None and self.outer.scope.has_table(parts[0]):
+            with suppress(UnknownNameError):  # as in Calcite, a table around comes before a column that has its name
+                return self.outer.resolve(parts)
         found = self._unqualified(parts[0])
         if found is not None:
             return access_fields(found, parts[1:], 1)

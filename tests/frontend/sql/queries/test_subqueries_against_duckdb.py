@@ -56,6 +56,8 @@ SELECT a.n FROM (SELECT city AS n, (SELECT COUNT(*) FROM sales s WHERE s.shop <>
 SELECT shop, COUNT(*) FROM sales s GROUP BY shop HAVING COUNT(*) > (SELECT COUNT(*) FROM visits v WHERE v.shop <> s.shop)
 SELECT city, (SELECT COUNT(*) FROM sales s WHERE s.shop = t.shop AND s.pieces IN (SELECT i.pieces FROM sales i WHERE i.shop <> t.shop)) FROM shops t
 SELECT city FROM shops t WHERE EXISTS (SELECT 1 FROM sales s WHERE s.shop = t.shop GROUP BY s.item HAVING COUNT(*) > t.opened - 2000)
+SELECT city, (SELECT COUNT(*) FROM sales s WHERE s.shop = pieces.shop) FROM shops pieces
+SELECT city FROM shops item WHERE EXISTS (SELECT 1 FROM sales s WHERE EXISTS (SELECT 1 FROM visits page WHERE page.shop = item.shop AND page.visit = s.id))
 SELECT id FROM sales WHERE (shop, pieces) = ('north', 2)
 SELECT id FROM sales WHERE (id, pieces) < (5, 2)
 SELECT id FROM sales WHERE (id, pieces) IN ((1, 2), (3, 1))
