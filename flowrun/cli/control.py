@@ -94,7 +94,7 @@ def _carry_out(
     from flowrun.cli.restoring import absolute_location
 
     with running_jobs(cluster) as jobs:
-        client = jobs.client(choose(job, jobs.entries, jobs.where))
+        client = jobs.client(choose(job, jobs))
         name = client.entry.name
         target = None if directory is None else absolute_location(directory)
         document = client.document() if kind in ("savepoint", "stop") else None

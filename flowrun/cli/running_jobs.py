@@ -65,6 +65,7 @@ class RunningJobs:
         client: entry → what asks it.
         where: they run, as a clause: `on this machine`.
         is_there: whether a job that does not answer is still listed.
+        if_none: a hint for who asks for a job although none runs.
     """
 
     entries: Sequence[Any]
@@ -72,6 +73,7 @@ class RunningJobs:
     client: Callable[[Any], JobControlClient]
     where: str
     is_there: Callable[[Any], bool]
+    if_none: str
 
 
 @contextmanager
@@ -92,6 +94,7 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
             client_of,
             HERE,
             lambda entry: entry.job_id in {e.job_id for e in registry.entries()},
+            "a job is there for as long as its `flowrun run` lives",
         )
         return
     from functools import partial
@@ -108,6 +111,7 @@ def running_jobs(cluster: ClusterOptions | None) -> Iterator[RunningJobs]:
             partial(JobClient, client),
             f"on {cluster}",
             lambda _: True,
+            how_to_list_ended(cluster),
         )
 
 
@@ -116,18 +120,24 @@ def named(wanted: str, jobs: Sequence[J]) -> list[J]:
     return [j for j in jobs if j.name == wanted] or [j for j in jobs if wanted and j.job_id.startswith(wanted)]
 
 
-def choose(wanted: str, running: Sequence[ListedJob], where: str = HERE) -> Any:
+def how_to_list_ended(cluster: ClusterOptions) -> str:
+    """A hint for who asks for a job of a cluster that runs none."""
+    return f"`flowrun jobs {cluster.as_arguments()}` lists those that ended"
+
+
+def choose(wanted: str, jobs: RunningJobs) -> Any:
+    """The running job that `wanted` names; see `choose_among`."""
+    return choose_among(wanted, jobs.entries, jobs.where, jobs.if_none)
+
+
+def choose_among(wanted: str, running: Sequence[ListedJob], where: str, if_none: str) -> Any:
     """The job whose name is `wanted`, or else whose id begins with it.
 
     Raises:
         PipelineError: there is none, or more than one.
     """
     if not running:
-        here = where == HERE
-        hint = (
-            "a job is there for as long as its `flowrun run` lives" if here else "`flowrun jobs` lists those that ended"
-        )
-        raise PipelineError.of(f"no job of yours runs {where}", hint)
+        raise PipelineError.of(f"no job of yours runs {where}", if_none)
     found = named(wanted, running)
     if len(found) == 1:
         return found[0]
@@ -149,7 +159,7 @@ def choose_known(wanted: str, jobs: RunningJobs) -> Any:
         PipelineError: it names none, or several that run.
     """
     over = newest_ended(wanted, jobs)
-    return over if over is not None and not named(wanted, jobs.entries) else choose(wanted, jobs.entries, jobs.where)
+    return over if over is not None and not named(wanted, jobs.entries) else choose(wanted, jobs)
 
 
 def newest_ended(wanted: str, jobs: RunningJobs) -> Any | None:

@@ -6,7 +6,7 @@ import click
 
 from flowrun.cli.cluster_arguments import ClusterOptions, cluster_options
 from flowrun.cli.console import say
-from flowrun.cli.running_jobs import choose, running_jobs
+from flowrun.cli.running_jobs import choose, choose_among, how_to_list_ended, running_jobs
 from flowrun.errors import ClusterError, PipelineError
 
 
@@ -36,7 +36,7 @@ def _address_here(job: str | None) -> str:
         if job is None and len(jobs.entries) > 1:
             names = ", ".join(sorted(f"'{entry.name}'" for entry in jobs.entries))
             raise PipelineError.of(f"{len(jobs.entries)} jobs run: {names}", "name one: flowrun ui JOB")
-        entry = jobs.entries[0] if job is None and jobs.entries else choose(job or "", jobs.entries, jobs.where)
+        entry = jobs.entries[0] if job is None and jobs.entries else choose(job or "", jobs)
         return f"{entry.page or f'http://{LOOPBACK}:{entry.port}/'}#token={entry.token}"
 
 
@@ -46,7 +46,9 @@ def _address_on(cluster: ClusterOptions, job: str | None) -> str:
         if place is None:
             raise ClusterError(f"{cluster} serves no page", hint="it is being started: ask again in a moment")
         jobs = client.list_jobs()
-    path = "" if job is None else f"/jobs/{choose(job, jobs, f'on {cluster}').job_id}"
+    path = ""
+    if job is not None:
+        path = f"/jobs/{choose_among(job, jobs, f'on {cluster}', how_to_list_ended(cluster)).job_id}"
     if place.token is None:
         say("the token is in the file that the cluster was given with --token-file: put #token=… behind the address")
         return f"{place.url}#{path}" if path else place.url

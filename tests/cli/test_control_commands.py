@@ -6,7 +6,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -155,9 +155,13 @@ def entries() -> list[object]:
     return [replace(new_entry(i, n, "f", 1, 0), pid=7) for i, n in made]
 
 
+def on_a_cluster(ended: Sequence[object] = ()) -> RunningJobs:
+    return RunningJobs(entries(), ended, lambda entry: entry, "on a cluster", lambda entry: True, "look elsewhere")
+
+
 @pytest.mark.parametrize(("wanted", "found"), [("aaaa", "aaaa1111"), ("payments", "cccc3333"), ("orders9", "orders99")])
 def test_a_job_is_found_by_its_name_or_the_beginning_of_its_id(wanted: str, found: str) -> None:
-    assert choose(wanted, entries()).job_id == found  # type: ignore[arg-type]
+    assert choose(wanted, on_a_cluster()).job_id == found
 
 
 @pytest.mark.parametrize(
@@ -172,7 +176,7 @@ def test_a_job_is_found_by_its_name_or_the_beginning_of_its_id(wanted: str, foun
 )
 def test_a_job_that_is_not_clear_is_asked_for_again(wanted: str, message: str) -> None:
     with pytest.raises(PipelineError) as refused:
-        choose(wanted, entries())  # type: ignore[arg-type]
+        choose(wanted, on_a_cluster())
     assert message in str(refused.value)
 
 
@@ -180,7 +184,7 @@ def test_a_job_that_is_not_clear_is_asked_for_again(wanted: str, message: str) -
 def test_what_asks_also_those_that_ended_finds_the_newest_unless_one_runs(wanted: str, found: str) -> None:
     made = [("eeee5555", "gone"), ("eeee6666", "gone"), ("eeee7777", "payments")]
     ended = [replace(new_entry(i, n, "f", 1, 0), pid=7) for i, n in made]
-    jobs = RunningJobs(entries(), ended, lambda entry: entry, "on a cluster", lambda entry: True)
+    jobs = on_a_cluster(ended)
     assert choose_known(wanted, jobs).job_id == found
     with pytest.raises(PipelineError, match="no running job has the id or name 'zzz'"):
         choose_known("zzz", jobs)

@@ -154,7 +154,9 @@ def test_what_is_wrong_is_said_where_the_job_is_submitted(tmp_path: Path, monkey
         monkeypatch.setenv("ADDED", "1")
         assert "ADDED" in cluster.flowrun("run", needs, code=2).stderr
         assert "--detach goes with --cluster" in _alone(tmp_path, "run", needs, "--detach")
-        assert "no job of yours runs on the cluster" in cluster.flowrun("savepoint", "nothing", code=2).stderr
+        refused = cluster.flowrun("savepoint", "nothing", code=2).stderr
+        assert "no job of yours runs on the cluster" in refused
+        assert "`flowrun jobs --cluster " in refused
         assert "--workers is for jobs of this machine" in cluster.flowrun("run", needs, "--workers", 2, code=2).stderr
         (tmp_path / "other").write_text("5" * 64)
         (tmp_path / "other").chmod(0o600)

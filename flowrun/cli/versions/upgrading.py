@@ -111,7 +111,7 @@ def upgrade(request: UpgradeRequest, stack: ExitStack, *, dry_run: bool, ask: Ca
     name = request.to or _name_of(request)
     jobs = stack.enter_context(running_jobs(request.cluster))
     try:
-        entry = choose(name, jobs.entries, jobs.where)
+        entry = choose(name, jobs)
         client = jobs.client(entry)
         history = _history_of(client)
     except (PipelineError, ClusterError):

@@ -58,7 +58,8 @@ class EarlierOutput:
         if not count or mode is SinkMode.ERROR:
             return None
         done = "adds to" if mode is SinkMode.APPEND else "replaces"
-        return f"{done} {_files(count)} that are in {self._location.text} already ({MODE} is {mode.value})"
+        which = "that is" if count == 1 else "that are"
+        return f"{done} {_files(count)} {which} in {self._location.text} already ({MODE} is {mode.value})"
 
     def begin(self, mode: SinkMode, run: str) -> None:
         """Begin a run without restored state: check that the folder can be written, and note the files in it that are to be replaced.

@@ -105,5 +105,8 @@ def read_or_create_secret(path: Path, what: str = SHARED_SECRET) -> SharedSecret
             finally:
                 os.unlink(new)
         except OSError as error:
-            raise ClusterError(f"cannot make {what} {path}: {error.strerror or error}") from error
+            raise ClusterError(
+                f"cannot make {what} {path}: {error.strerror or error}",
+                hint="name a file in a folder that you may write to",
+            ) from error
     return read_secret(path, what)

@@ -11,8 +11,9 @@ import os
 import posixpath
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -26,12 +27,13 @@ TEMPORARY_SUFFIX = ".tmp"
 """Of files that are being written; whoever takes a job's folder removes them."""
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
+_ELSEWHERE = "name another folder (checkpoints: settings.checkpoint.dir; a cluster: --state)"
 _REMEDIES = {
-    errno.ENOSPC: "the disk is full: free some space, or put checkpoints elsewhere (settings.checkpoint.dir)",
-    errno.EDQUOT: "the disk quota is used up: free some space, or put checkpoints elsewhere (settings.checkpoint.dir)",
-    errno.EROFS: "the file system is read-only: put checkpoints elsewhere (settings.checkpoint.dir)",
-    errno.EACCES: "check who may write there, or put checkpoints elsewhere (settings.checkpoint.dir)",
-    errno.EPERM: "check who may write there, or put checkpoints elsewhere (settings.checkpoint.dir)",
+    errno.ENOSPC: f"the disk is full: free some space, or {_ELSEWHERE}",
+    errno.EDQUOT: f"the disk quota is used up: free some space, or {_ELSEWHERE}",
+    errno.EROFS: f"the file system is read-only: {_ELSEWHERE}",
+    errno.EACCES: f"check who may write there, or {_ELSEWHERE}",
+    errno.EPERM: f"check who may write there, or {_ELSEWHERE}",
     errno.ENOTDIR: "a part of the path is a file: remove it, or name another folder",
     errno.EEXIST: "something of that name is there already: remove it, or name another folder",
     errno.ENAMETOOLONG: "use a shorter path or pipeline name",
@@ -140,7 +142,7 @@ class StatePath:
 
     def make_folder(self) -> None:
         """Make this folder and those above it; no error if it is there, whatever its permissions are."""
-        with failures("make the folder", self):
+        with failures("make the folder", self, {errno.ENOENT: f"nothing can be made there: {_ELSEWHERE}"}):
             if self.is_local:
                 _make_local_folder(self.path, 0o777 if self.shared else 0o700)
             else:
@@ -248,17 +250,22 @@ def _make_local_folder(path: str, mode: int) -> None:
 
 
 @contextmanager
-def failures(action: str, location: StatePath) -> Iterator[None]:
-    """Turns what a file system raises inside into one `StateError`: cannot `action` `location`, why, and what to do."""
+def failures(action: str, location: StatePath, remedies: Mapping[int, str] = MappingProxyType({})) -> Iterator[None]:
+    """Turns what a file system raises inside into one `StateError`: cannot `action` `location`, why, and what to do.
+
+    `remedies` says what to do about the errors of some numbers, beside those that need the same whatever is done.
+    """
     try:
         yield
     except OSError as error:
-        raise storage_error(action, location, error) from error
+        raise storage_error(action, location, error, remedies) from error
     except pa.ArrowException as error:
         raise StateError(f"cannot {action} '{location}': {error}") from error
 
 
-def storage_error(action: str, location: StatePath, error: OSError) -> StateError:
-    """The error for an action on a location that the file system refused."""
+def storage_error(
+    action: str, location: StatePath, error: OSError, remedies: Mapping[int, str] = MappingProxyType({})
+) -> StateError:
+    """The error for an action on a location that the file system refused; see `failures`."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return StateError(f"cannot {action} '{location}': {reason}", hint=_REMEDIES.get(error.errno or 0))
+    return StateError(f"cannot {action} '{location}': {reason}", hint={**_REMEDIES, **remedies}.get(error.errno or 0))

@@ -395,7 +395,7 @@ def test_a_file_in_the_way_of_the_folder_is_named(tmp_path: Path) -> None:
     ("code", "words", "hint"),
     [
         (errno.ENOSPC, "No space left on device", "free some space"),
-        (errno.EROFS, "Read-only file system", "read-only: put checkpoints elsewhere"),
+        (errno.EROFS, "Read-only file system", "read-only: name another folder"),
         (errno.EACCES, "Permission denied", "check who may write there"),
         (errno.EDQUOT, "Disk quota exceeded", "quota"),
     ],
