@@ -45,7 +45,7 @@ def run_on_cluster(
         PipelineError: the job has to run in this process.
     """
     run = replace(run, place=cluster.as_arguments())
-    check_runs_elsewhere(run.compiled.job_graph)
+    check_runs_elsewhere(run.compiled.job_graph, remedy="leave --cluster out")
     announce(run)
     submission, files = as_submitted(run, variables, overrides)
     with cluster.client() as client:

@@ -78,19 +78,21 @@ def slots_needed(job_graph: JobGraph) -> int:
     return max(len(unit.slots) for unit in scheduling_units(graph, regions(graph)))
 
 
-def _needs_the_command(found: tuple[str, str], but: str, remedy: str) -> PipelineError:
+def _needs_the_command(found: tuple[ChainedOperator, str], but: str, remedy: str) -> PipelineError:
     operator, other_remedy = found
     return PipelineError.of(
-        f"'{operator}' works in the command's own process only, and {but}", hint=f"{remedy}, or {other_remedy}"
+        f"'{operator.name}' works in the command's own process only, and {but}",
+        hint=f"{remedy}, or {other_remedy}",
+        location=operator.written_at,
     )
 
 
-def _in_process(job_graph: JobGraph) -> Iterator[tuple[str, str]]:
-    """(name, what else the user can do) of operators whose source, lookup or sink is memory, a terminal or an open file of this process."""
+def _in_process(job_graph: JobGraph) -> Iterator[tuple[ChainedOperator, str]]:
+    """(operator, what else the user can do) where a source, lookup or sink is memory, a terminal or an open file of this process."""
     for operator in _operators(job_graph):
         for end in (operator.source, operator.sink, getattr(operator.factory, "source", None)):
             if getattr(end, "in_process", False):
-                yield operator.name, getattr(end, "in_process_remedy", "write to another connector")
+                yield operator, getattr(end, "in_process_remedy", "write to another connector")
                 break
 
 

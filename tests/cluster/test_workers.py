@@ -250,7 +250,8 @@ def test_what_needs_the_command_s_own_process_cannot_have_workers(tmp_path: Path
     with started("run", "q.sql", "--workers", 2, "-p", 2, cwd=tmp_path) as run:
         _, said = run.communicate(timeout=60)
     assert run.returncode == 2
-    assert "works in the command's own process only, and --workers 2 was asked for" in said
+    assert "q.sql:2:1: error: 'Sink: select' works in the command's own process only" in said
+    assert "and --workers 2 was asked for" in said
     with started("run", "q.sql", "-p", 2, "--workers", "many", cwd=tmp_path) as run:
         _, said = run.communicate(timeout=60)
     assert run.returncode == 2
