@@ -202,8 +202,9 @@ class ClusterOptions:
             return address.token
         if self.token_file is None:
             raise ClusterError(
-                f"the REST API at {address} asks for a token",
-                hint="--token-file FILE, or the variable FLOWRUN_TOKEN_FILE, names the file that its process was given",
+                f"the REST API at {address} needs a token, and none was given",
+                hint="--token-file FILE, or the variable FLOWRUN_TOKEN_FILE, names the file that its process was given; "
+                "the address of the cluster itself has no http://",
             )
         return read_secret(self.token_file.expanduser(), TOKEN).value.decode()
 

@@ -87,7 +87,7 @@ def test_the_token_comes_with_the_address_too_and_is_not_repeated(flowrun: Comma
     wrong = flowrun("jobs", "--cluster", f"{served.url}#token=wrong")
     assert (wrong.code, "the token is wrong" in wrong.err, "--token-file" in wrong.err) == (1, True, True), wrong.err
     nothing = flowrun("jobs", "--cluster", served.url)
-    assert (nothing.code, "asks for a token" in nothing.err) == (1, True)
+    assert (nothing.code, "needs a token, and none was given" in nothing.err) == (1, True)
 
 
 def test_the_environment_names_a_cluster(flowrun: Command, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
