@@ -45,7 +45,7 @@ def is_positive(batch: pa.RecordBatch) -> pa.BooleanArray:
 
 def halving(job: JobSettings | None = None) -> JobGraph:
     env = StreamExecutionEnvironment("halving", job=job)
-    loop = env.from_source(memory.MemorySource("numbers", N)).iterate(wait_ms=700)
+    loop = env.from_source(memory.MemorySource("numbers", N)).iterate(wait_ms=4_000)
     halved = loop.map_batches(halve, N, name="halve")
     loop.close_with(halved.filter_batches(is_positive))
     halved.sink_to(memory.MemorySink("halves", N))
