@@ -37,6 +37,9 @@ MIN_LINGER_MS = 10
 SATURATED_ROWS, SATURATED_LINGER_MS = 8192, 50
 """The same for a process that has no processor time to spare: some operators take a millisecond for each batch, however small it is."""
 
+END_READ_WITHIN_MS = 10_000
+"""So long a subtask that had no rows waits for its readers to know of its end. One that selects another input reads it later."""
+
 _DEMAND_DECAY = 6
 """With each call of `write` a demand for more than 2 ** 6 slots that did not come again is forgotten by a part in 2 ** 6."""
 
@@ -215,7 +218,7 @@ class ResultPartition:
             subpartition.finish()
         self.pool.close()
 
-    def call_when_read(self, listener: Callable[[], None], within_ms: int) -> None:
+    def call_when_read(self, listener: Callable[[], object], within_ms: int = END_READ_WITHIN_MS) -> None:
         """Call `listener` once, from any thread, perhaps at once.
 
         If it has ended without a row, that is when all who read know of the end, or `within_ms` later; else now: whoever has rows
@@ -339,7 +342,7 @@ class ResultPartition:
 class _Countdown:
     """Calls `listener` once, when `count` are done or it is ended. Thread-safe."""
 
-    def __init__(self, count: int, listener: Callable[[], None]) -> None:
+    def __init__(self, count: int, listener: Callable[[], object]) -> None:
         self._left = count
         self._listener = listener
         self._timer: Timer | None = None

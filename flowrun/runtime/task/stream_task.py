@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from flowrun.api.coordination import CommittingSink, CoordinatedSource
@@ -56,9 +56,6 @@ from flowrun.runtime.task.time_service import MailboxTimeService
 from flowrun.runtime.watchdog.board import SubtaskActivity
 from flowrun.state.key_groups import key_group_range
 from flowrun.state.storage.contract import SnapshotStorage
-
-END_READ_WITHIN_MS = 10_000
-"""So long a subtask that had no rows waits for its readers to know of its end. One that selects another input reads it later."""
 
 
 class Step(Enum):
@@ -151,8 +148,7 @@ class StreamTask:
         self._was_finished = deployment.restored is not None and deployment.restored.finished
         self._ended = False
         self._has_read_all = False
-        self._unread = 0
-        """Partitions whose end is not known to all who read them."""
+        self._unread = 0  # partitions whose end is not known to all who read them
         self._input: TaskInput | None = None
         self._log_context = LogContext(
             deployment.job_id,
@@ -403,16 +399,12 @@ class StreamTask:
         self._run_letters()
         if not self._checkpoints.is_idle:
             return Step.WAIT
-        if self.deployment.restored is not None:  # who reads may have ended before, and read nothing
-            return self._end(None)
-        self._unread = len(self._partitions)
-        for partition in self._partitions:
-            partition.call_when_read(self._put_note_of_read, END_READ_WITHIN_MS)
+        unread = self._partitions if self.deployment.restored is None else ()  # else who reads may have ended before
+        self._unread = len(unread)
+        for partition in unread:
+            partition.call_when_read(partial(self._mailbox.put, self._note_read))
         self._do_next = self._wait_for_readers
         return Step.MORE
-
-    def _put_note_of_read(self) -> None:
-        self._mailbox.put(self._note_read)
 
     def _note_read(self) -> None:
         self._unread -= 1
